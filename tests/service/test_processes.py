@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ import pytest
 
 from tests.conftest import Operator
 from tests.service.serving import PATIENCE, Reply
+from tests.service.test_supervisor import QUICK
 
 pytestmark = pytest.mark.processes
 
@@ -86,9 +87,9 @@ class Served:
 
 
 @contextmanager
-def serve(url: str, key: str, *arguments: str, **settings: str) -> Iterator[Served]:
+def serve(url: str, key: str, *arguments: str, program: Sequence[str] = BDS, **settings: str) -> Iterator[Served]:
     environment = {**os.environ, "BDS_DATABASE_URL": url, "BDS_LOG_FORMAT": "json", **settings}
-    command = [*BDS, "serve", "--port", "0", *arguments]
+    command = [*program, "serve", "--port", "0", *arguments]
     parent = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert parent.stderr is not None
     log: list[str] = []
@@ -229,7 +230,8 @@ def test_a_stopped_process_is_killed_and_its_replacement_answers_what_waited(dat
 
 @pytest.mark.slow
 def test_a_service_with_a_stopped_process_ends(database_url: str, key: str) -> None:
-    with serve(database_url, key, "--processes", "2") as served:
+    program = [sys.executable, "-c", QUICK + "import sys\nfrom app.cli.__main__ import main\nsys.exit(main())"]
+    with serve(database_url, key, "--processes", "2", program=program) as served:
         children = served.children("bds http") + served.children("bds webhooks")
         os.kill(children[0], signal.SIGSTOP)
         assert served.stop() == 1

@@ -17,10 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
 import asyncio, gc, logging, os, sys, time
-from app.service import lifeline, supervisor
 from app.service.supervisor import Parent, Slot
-
-supervisor.TICK = lifeline.SIGN = {tick}
 
 {child}
 
@@ -35,6 +32,13 @@ SERVE = """
     lifeline.keep(on_parent_end=stop.set)
     lifeline.ready()
     await stop.wait()
+"""
+
+
+# a fourth of the time between two signs of life: a process hangs after 2 s, not 8; tests/service/test_processes.py waits those
+QUICK = """
+from app.service import lifeline, supervisor
+supervisor.TICK = lifeline.BEAT = 0.25
 """
 
 
@@ -78,10 +82,10 @@ async def main(lifeline):
         time.sleep(3600)
 {SERVE}
 """
-    parent = run(child)
+    parent = run(QUICK + child)
     found = lines_until(parent, "is process \\d+ now")
     assert [line.partition(")")[2] or line for line in found[1:3]] == [
-        " has given no sign of life for 8 s and is killed",
+        " has given no sign of life for 2 s and is killed",
         " died: killed by SIGKILL; it is replaced in 0.1 s",
     ]
     assert end(parent) == 0

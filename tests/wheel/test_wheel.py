@@ -10,13 +10,16 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import Distribution, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.service.serving import unused_port, wait_until
 
+NAME = "business-data-service"
 ROOT = Path(__file__).resolve().parents[2]
 PIP = ("-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input")
 
@@ -49,21 +52,54 @@ class Installed:
         return done.stdout
 
 
+def needed(name: str, found: dict[str, Distribution]) -> None:
+    """Collect what a distribution of this environment needs, and what those need; name: as in a requirement, of which extras count."""
+    wanted = Requirement(name)
+    distribution = Distribution.from_name(wanted.name)
+    extras = ["", *wanted.extras]
+    key = f"{canonicalize_name(wanted.name)}[{','.join(sorted(wanted.extras))}]"
+    if key in found:
+        return
+    found[key] = distribution
+    for each in distribution.requires or ():
+        requirement = Requirement(each)
+        if any(requirement.marker is None or requirement.marker.evaluate({"extra": extra}) for extra in extras):
+            needed(f"{requirement.name}[{','.join(requirement.extras)}]" if requirement.extras else requirement.name, found)
+
+
+def link(distribution: Distribution, site_packages: Path) -> None:
+    """Link the files of a distribution into another environment."""
+    for file in distribution.files or ():
+        if ".." not in file.parts and file.suffix != ".pyc":  # programs are elsewhere
+            (site_packages / file).parent.mkdir(parents=True, exist_ok=True)
+            (site_packages / file).symlink_to(Path(str(distribution.locate_file(file))).resolve())
+
+
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """An environment that has the wheel, and of the packages of this one those alone that the wheel's metadata asks for."""
     home = tmp_path_factory.mktemp("home")
-    subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home / "venv")], check=True, timeout=120)
     python = home / "venv" / "bin" / "python"
-    subprocess.run([python, *PIP, "install", str(wheel)], check=True, timeout=570)
+    pip = [sys.executable, "-m", "pip", "--python", str(python), *PIP[2:]]
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True, timeout=570)
     (site_packages,) = (home / "venv" / "lib").glob("*/site-packages")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("BDS_", "PYTHON"))}
     environ |= {"XDG_DATA_HOME": str(home / "data"), "HOME": str(home)}
     (home / "data").mkdir()
-    each = Installed(python.with_name("bds"), site_packages, home / "data", environ)
+    found: dict[str, Distribution] = {}
+    for each in next(Distribution.discover(name=NAME, path=[str(site_packages)])).requires or ():
+        requirement = Requirement(each)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            needed(f"{requirement.name}[{','.join(requirement.extras)}]", found)
+    for distribution in {each.metadata["Name"]: each for each in found.values()}.values():
+        link(distribution, site_packages)
+    subprocess.run([*pip, "check"], check=True, timeout=120)  # versions, too
+    made = Installed(python.with_name("bds"), site_packages, home / "data", environ)
     try:
-        yield each
+        yield made
     finally:
-        subprocess.run([each.program, "stop"], env=environ, check=False, capture_output=True, timeout=60)
+        subprocess.run([made.program, "stop"], env=environ, check=False, capture_output=True, timeout=60)
 
 
 def test_it_holds_what_the_program_reads(wheel: Path) -> None:
@@ -75,7 +111,7 @@ def test_it_holds_what_the_program_reads(wheel: Path) -> None:
 
 
 def test_it_says_its_version(installed: Installed) -> None:
-    assert version("business-data-service") in installed.bds("--version")
+    assert version(NAME) in installed.bds("--version")
 
 
 def test_it_migrates_imports_and_serves(installed: Installed) -> None:
