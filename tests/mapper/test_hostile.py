@@ -18,7 +18,7 @@ from app.errors import ERRORS
 from tests.auth.client import make_user
 from tests.conftest import Operator
 from tests.mapper.hostile import Hostile, book, row, sheet, text
-from tests.mapper.hostile_files import FILES, UPLOADS, XLSX
+from tests.mapper.hostile_files import FILES, IMPORT_MAX, UPLOADS, XLSX
 from tests.service.serving import ANSWER, Reply, Service, wait_until
 from tests.service.test_processes import serve
 from tests.web.visitor import Visitor, visitor
@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 GROWTH = 300 << 20  # bytes that the service and its children may need more than at the start
 SAMPLE = 0.05  # seconds between two looks at the memory
 PAUSE = 0.5  # seconds between two of the other imports
-IMPORT_MAX = 100 << 20  # bytes
 MAPPERS = {
     "lines": "type csv units = 'row' { code = 'code' name = 'name' }",
     "book": "type excel units = 'row' { code = 'code' name = 'name' }",

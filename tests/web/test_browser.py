@@ -435,6 +435,12 @@ PAGES = [
 ]  # fmt: skip
 
 
+# themes, sizes and options of axe; None: only the width
+THEMES: list[tuple[str, Any, dict[str, Any] | None]] = [
+    ("light", DESK, {}),
+    ("dark", DESK, {"runOnly": ["color-contrast"]}),
+    ("light", PHONE, None),
+]
 SWAGGER = {("/docs", "heading-order"), ("/docs", "nested-interactive")}  # of its elements, which are not ours
 
 
@@ -493,36 +499,31 @@ def undo(anna: Visitor) -> str:
     return id
 
 
-@pytest.mark.parametrize(
-    ("theme", "size", "rules"),
-    [("light", DESK, None), ("dark", DESK, ["color-contrast"]), ("light", PHONE, [])],
-    ids=["light", "dark", "phone"],
-)
-def test_pages_are_accessible_and_do_not_scroll_sideways(
-    chromium: Any, base: str, session: Any, furnished: dict[str, str], theme: str, size: Any, rules: list[str] | None
-) -> None:
+def test_pages_are_accessible_and_do_not_scroll_sideways(chromium: Any, base: str, session: Any, furnished: dict[str, str]) -> None:
     """axe-core finds no violations but in Swagger UI's structure (in the dark theme only contrast is checked); none scrolls sideways."""
     axe = pytest.importorskip("axe_playwright_python", reason="no axe-core: make install")
     script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
-    options = json.dumps({"resultTypes": ["violations"], **({} if rules is None else {"runOnly": rules})})
-    found: list[tuple[str, str, object]] = []
+    found: list[tuple[str, str, str, object]] = []
     for state, paths in ((session, [path for path in PAGES if path != "/login"]), (None, ["/login"])):
-        context = chromium.new_context(base_url=base, storage_state=state, viewport=size, color_scheme=theme)
+        context = chromium.new_context(base_url=base, storage_state=state, viewport=DESK, color_scheme="light")
         page = context.new_page()
         for path in paths:
             url = path.format(**furnished)
             page.goto(url + ("&" if "?" in url else "?") + "company=second")
-            if rules != []:
-                page.evaluate(script)
-                wrong = page.evaluate(f"axe.run(document, {options})")["violations"]
+            page.evaluate(script)
+            for theme, size, rules in THEMES:  # of a page that is loaded once
+                page.set_viewport_size(size)
+                page.emulate_media(color_scheme=theme)
+                options = json.dumps({"resultTypes": ["violations"], **(rules or {})})
+                wrong = [] if rules is None else page.evaluate(f"axe.run(document, {options})")["violations"]
                 found += [
-                    (path, each["id"], [node["html"] for node in each["nodes"][:2]])
+                    (path, theme, each["id"], [node["html"] for node in each["nodes"][:2]])
                     for each in wrong
                     if (path, each["id"]) not in SWAGGER
                 ]
-            width = page.evaluate("document.documentElement.scrollWidth")
-            if width > size["width"]:
-                found.append((path, "scrolls sideways", width))
+                width = page.evaluate("document.documentElement.scrollWidth")
+                if width > size["width"]:
+                    found.append((path, f"{theme} {size['width']}", "scrolls sideways", width))
         context.close()
     assert not found
 
