@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from app.changes import hub
-from tests.auth.client import EMAIL, PASSWORD
 from tests.changes.test_stream import add, last
 from tests.service.serving import Service, wait_until
 from tests.web.test_browser import DESK, PATIENCE, chromium  # noqa: F401
+from tests.web.visitor import visitor
 
 pytestmark = pytest.mark.processes
 
@@ -99,9 +99,15 @@ def relay(service: Service) -> Iterator[Relay]:
     relay.close()
 
 
+@pytest.fixture(scope="module")
+def login(service: Service) -> str:
+    """The cookie of a session."""
+    return visitor(service).headers["Cookie"].partition("=")[2]
+
+
 @pytest.fixture
-def page(chromium: Any, relay: Relay) -> Iterator[Any]:  # noqa: F811
-    """A page after a login, through the relay; fails if a script raises, or if anything is loaded from elsewhere."""
+def page(chromium: Any, relay: Relay, login: str) -> Iterator[Any]:  # noqa: F811
+    """A page of a session, through the relay; fails if a script raises, or if anything is loaded from elsewhere."""
     base = f"http://127.0.0.1:{relay.port}"
     context = chromium.new_context(base_url=base, viewport=DESK)
     context.set_default_timeout(PATIENCE)
@@ -110,11 +116,8 @@ def page(chromium: Any, relay: Relay) -> Iterator[Any]:  # noqa: F811
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("console", lambda message: troubles.append(message.text) if "Content Security Policy" in message.text else None)
     page.on("request", lambda sent: None if sent.url.startswith(base) else troubles.append(sent.url))
-    page.goto("/login")
-    page.fill("#email", EMAIL)
-    page.fill("#password", PASSWORD)
-    page.click("button.main")
-    page.wait_for_url("**/")
+    context.add_cookies([{"name": "session", "value": login, "url": base}])
+    page.goto("/")
     yield page
     context.close()
     assert not troubles
@@ -225,10 +228,13 @@ def test_the_page_of_changes_follows_on_after_its_connection_was_lost(page: Any,
     page.wait_for_selector("[data-is=live]")
 
 
-def test_the_page_of_changes_shows_that_its_session_has_ended(page: Any, service: Service) -> None:
+def test_the_page_of_changes_shows_that_its_session_has_ended(page: Any, relay: Relay, service: Service) -> None:
+    ended = visitor(service)
+    cookie = {"name": "session", "value": ended.headers["Cookie"].partition("=")[2], "url": f"http://127.0.0.1:{relay.port}"}
+    page.context.add_cookies([cookie])
     page.goto("/changes?company=demo&view=single")
     page.wait_for_selector("[data-is=live]")
-    service.operator.connection.execute("delete from bds.sessions")
+    ended.post("/logout")
     page.wait_for_selector("text=Your session has ended", timeout=30_000)
     assert not page.is_visible("[data-follow]")
 
