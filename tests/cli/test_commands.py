@@ -183,7 +183,7 @@ FORMATS = "json, xml, csv, excel, pdf, html, parquet, jsonl, custom, xsd"
         (("--format", "csv", "--skip", "1.5"), "argument --skip: expected a whole number from 0, got '1.5'"),
         (("--format", "csv", "--mapper", ""), "argument --mapper: expected a name, got an empty one"),
         (("--format", "custom"), "--format custom: expected --mapper"),
-        ((), "expected --mapper, or --format: one of json, xml, csv, excel, pdf, html, parquet, custom"),
+        ((), "expected --mapper, or --format: one of json, xml, csv, excel, pdf, html, parquet, jsonl, custom"),
     ],
 )
 def test_wrong_options_of_an_export_are_reported_before_connecting(options: tuple[str, ...], message: str) -> None:

@@ -94,6 +94,7 @@ def content(feed: Feed) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for entity in feed.catalog.entities.values():
         names: dict[str, str] = {}
+        joins = ""
         for field in entity.fields.values():
             if field.name in VOLATILE:
                 continue
@@ -101,11 +102,12 @@ def content(feed: Feed) -> dict[str, list[dict[str, Any]]]:
                 navigation = entity.navigations[field.reference]
                 key = "code" if "code" in feed.catalog[navigation.target].fields else None
                 if key:
-                    names[field.reference] = f'(select t.{key} from api."{navigation.target}" t where t.id = r."{field.name}")'
+                    names[field.reference] = f'"{field.reference}".{key}'
+                    joins += f' left join api."{navigation.target}" "{field.reference}" on "{field.reference}".id = r."{field.name}"'
             else:
                 names[field.name] = f'r."{field.name}"'
         pairs = ", ".join(f"'{name}', {expression}" for name, expression in names.items())
-        rows = feed.ask(f'select json_build_object({pairs})::text from api."{entity.name}" r')
+        rows = feed.ask(f'select json_build_object({pairs})::text from api."{entity.name}" r{joins}')
         found[entity.name] = sorted((json.loads(row[0]) for row in rows), key=json.dumps)
     return found
 
