@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from app.database import connections
 from app.database.catalog import Catalog
+from app.database.writers import Writers
 from app.feed.run import Import
 from tests.conftest import Operator
 
@@ -22,6 +23,28 @@ _numbers = count(1)
 # The same examples in every run, none kept; the machine may be slow, and a test's company serves all of its examples.
 settings.register_profile("feed", database=None, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 settings.load_profile("feed")
+
+
+class Sessions:
+    """Sessions for small imports into one database after another, kept as the service keeps them: a fresh one plans everything anew."""
+
+    def __init__(self) -> None:
+        self._url = ""
+        self._writers = Writers("")
+
+    def of(self, url: str) -> Writers:
+        if url != self._url:
+            self.end()
+            self._url, self._writers = url, Writers(url)
+        return self._writers
+
+    def end(self) -> None:
+        """An idle session reports what it has read only after ten seconds, or when it ends."""
+        self._writers.close()
+        self._url = ""
+
+
+SESSIONS = Sessions()
 
 
 @dataclass(frozen=True)
@@ -42,7 +65,7 @@ class Feed:
         """Import a document (bytes, or a value to encode) or the named collections; returns the report."""
         document = collections if document is None else document
         data = document if isinstance(document, bytes) else json.dumps(document).encode()
-        feed = Import(self.url, self.catalog, self.company, dry_run=dry_run)
+        feed = Import(self.url, self.catalog, self.company, dry_run=dry_run, writers=SESSIONS.of(self.url).session)
         try:
             for at in range(0, len(data), chunk):
                 feed.receive(data[at : at + chunk])

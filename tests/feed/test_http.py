@@ -194,7 +194,9 @@ def test_a_refused_request_begins_no_import(service: Service, path: str, headers
 @pytest.mark.parametrize("type", ["text/csv", "application/xml", "application/octet-stream"])
 def test_another_type_names_what_would_read_it(service: Service, type: str) -> None:
     detail = send(service, b"", Content_Type=type).json["detail"]
-    assert detail.startswith(f"expected application/json, got {type}; add entity=<entity> for XML, CSV") and "mapper=<name>" in detail
+    assert (
+        detail.startswith(f"expected application/json, got {type}; add entity=<entity> for XML, CSV") and "mapper=<name>" in detail
+    )
 
 
 @pytest.mark.parametrize(("format", "type"), [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import parts_of, prepared
-from tests.feed.conftest import Feed, alone, errors
+from tests.feed.conftest import SESSIONS, Feed, alone, errors
 from tests.service.serving import wait_until
 
 pytestmark = pytest.mark.slow
@@ -79,6 +79,7 @@ def test_rows_are_found_by_a_numeric_key_with_its_index(stock: Feed) -> None:
         select sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) from pg_stat_user_tables where relid in {parts_of("data.parts")}
         having sum(n_tup_upd) = 500
     """
+    SESSIONS.end()  # which report what they read
     wait_until(lambda: bool(stock.operator.rows(read)))
     assert stock.operator.rows(read)[0][0] < 100 * 20000
 

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from tests.conftest import Operator, parts_of
-from tests.feed.conftest import Feed, errors
+from tests.feed.conftest import SESSIONS, Feed, errors
 from tests.service.serving import wait_until
 
 pytestmark = pytest.mark.slow
@@ -102,6 +102,7 @@ def counting(feed: Feed) -> Iterator[list[int]]:
     ((whole, written, probed, _),) = feed.operator.rows(READ)
     found: list[int] = []
     yield found
+    SESSIONS.end()  # which report what they read
     wait_until(lambda: feed.operator.rows(READ)[0][1] > written)
     ((whole_now, _, probed_now, _),) = feed.operator.rows(READ)
     found += [whole_now - whole, probed_now - probed]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import parts_of, prepared
-from tests.feed.conftest import Feed, alone, counts, errors
+from tests.feed.conftest import SESSIONS, Feed, alone, counts, errors
 from tests.service.serving import wait_until
 
 pytestmark = pytest.mark.slow
@@ -126,10 +126,12 @@ def test_children_without_an_index_are_read_once(stock: Feed) -> None:
         select sum(t.seq_tup_read + coalesce((select sum(i.idx_tup_read) from pg_stat_user_indexes i where i.relid = t.relid), 0))
         from pg_stat_user_tables t where t.relid in {parts_of("data.slips")}
     """
+    SESSIONS.end()
     ((before,),) = stock.operator.rows(read)
     assert stock.good(boxes=[{"code": f"B{n}", "slips": [{"note": "m"}, {"note": "n"}]} for n in range(150)])["slips"] == {
         "unchanged": 300
     }
+    SESSIONS.end()  # which report what they read
     wait_until(lambda: stock.operator.rows(read)[0][0] > before)
     assert stock.operator.rows(read)[0][0] - before < 10 * 6000
 

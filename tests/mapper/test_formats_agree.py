@@ -103,7 +103,9 @@ def content(feed: Feed) -> dict[str, list[dict[str, Any]]]:
                 key = "code" if "code" in feed.catalog[navigation.target].fields else None
                 if key:
                     names[field.reference] = f'"{field.reference}".{key}'
-                    joins += f' left join api."{navigation.target}" "{field.reference}" on "{field.reference}".id = r."{field.name}"'
+                    joins += (
+                        f' left join api."{navigation.target}" "{field.reference}" on "{field.reference}".id = r."{field.name}"'
+                    )
             else:
                 names[field.name] = f'r."{field.name}"'
         pairs = ", ".join(f"'{name}', {expression}" for name, expression in names.items())
