@@ -1,12 +1,13 @@
 """The formats of files, each in one place: what exports write, and what an import with an entity reads back.
 
-An entry is all that the command line, the pages, the OpenAPI description, messages and the docs say about a format.  To add one: an
-entry here, and a module app/export/to_<name>.py with `write(export, reader)`; where imports read it, its reader in
+The command line, the pages, the OpenAPI description and messages say what an entry says; a test compares docs/export.md with it. To
+add a format: an entry here, and a module app/export/to_<name>.py with `write(export, reader)`; where imports read it, its reader in
 app/mapper/sources/open.py, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -17,8 +18,9 @@ class Format:
     """One format.
 
     label, purpose: what pages and docs say; is_flat: a table, one line a row; is_binary: nothing for a terminal, and gzip would not
-    make it smaller; read_as: media types of an entity's files that an import reads; starts: how such a file begins, by which one
-    without a media type is known.
+    make it smaller; read_as: media types of an entity's files that an import reads; starts: their first bytes, by which a file
+    without a media type is recognized; has_lines_of_records: a record a line, so that rows other than
+    its children have no place.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Format:
     extension: str
     is_flat: bool = False
     is_binary: bool = False
+    has_lines_of_records: bool = False
     aliases: tuple[str, ...] = ()
     read_as: tuple[str, ...] = ()
     starts: bytes = b""
@@ -61,6 +64,7 @@ PARQUET = Format(
 )
 JSONL = Format(
     *("jsonl", "JSON Lines", "a record a line, children included", "application/x-ndjson", "jsonl"),
+    has_lines_of_records=True,
     aliases=("ndjson",),
     read_as=("application/x-ndjson", "application/jsonl"),
     starts=b"{",
@@ -68,9 +72,17 @@ JSONL = Format(
 CUSTOM = Format("custom", "Mapper", "a template, or an import mapper in reverse", "", "")  # the mapper has a file type of its own
 SCHEMA = Format("xsd", "XML Schema", "the schema of the XML of the same query", "application/xml", "xsd")
 
+
+def _choice(names: Iterable[str]) -> str:
+    """Names as people list them: a, b or c."""
+    *most, last = names
+    return f"{', '.join(most)} or {last}"
+
+
 FORMATS = {each.name: each for each in (JSON, XML, CSV, EXCEL, PDF, HTML, PARQUET, JSONL, CUSTOM)}
 READABLE = tuple(each for each in FORMATS.values() if each.read_as)
-READABLE_LABELS = " or ".join(", ".join(each.label for each in READABLE).rsplit(", ", 1))
+READABLE_LABELS = _choice(each.label for each in READABLE)
+READABLE_MEDIA_TYPES = _choice(each.read_as[0] for each in READABLE)
 _NAMED = {name: each for each in (*FORMATS.values(), SCHEMA) for name in (each.name, *each.aliases)}
 
 

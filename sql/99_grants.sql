@@ -114,7 +114,7 @@ grant insert, update, delete on
     to bds_operator;
 grant select on bds.company_logins to bds_operator;
 grant execute on function
-    bds.compare_log, bds.erase, bds.grant_company, bds.revoke_company, bds.set_retention, bds.catalog_problems, bds.turn_holders
+    bds.compare_log, bds.erase, bds.grant_company, bds.revoke_company, bds.set_retention, bds.table_problems, bds.turn_holders
     to bds_operator;
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------

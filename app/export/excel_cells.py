@@ -29,13 +29,13 @@ EXACT = 15  # digits that a spreadsheet's number keeps
 
 
 # XlsxWriter numbers cell formats in the order in which cells use them first: 0 is the default's number, 1 the header's.
-FORMATS = [each.excel for each in TYPES.values() if each.excel and each.excel.picture]
+CELL_FORMATS = [each.excel for each in TYPES.values() if each.excel and each.excel.picture]
 
 
 def cell_format(field: ExportField) -> Cell | None:
     """The format of a field's cells; None for the default."""
     type = named(field.type)
-    return type.excel if type.excel in FORMATS and (type.kind != "decimal" or field.column.field.scale) else None
+    return type.excel if type.excel in CELL_FORMATS and (type.kind != "decimal" or field.column.field.scale) else None
 
 
 class ExcelLines:
@@ -64,7 +64,7 @@ class ExcelLines:
             return text
         value, is_exact = number
         format = cell_format(field)
-        style = f' s="{2 + FORMATS.index(format)}"' if format else ""
+        style = f' s="{2 + CELL_FORMATS.index(format)}"' if format else ""
         start = Literal(f'<c r="{name}"{style}><v>')
         return SQL("case when {} then {} || {} || '</v></c>' else {} end").format(is_exact, start, value, text)
 

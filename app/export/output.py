@@ -31,7 +31,7 @@ class Output:
 
 
 async def find_output(connection: AsyncConnection[Any], export: ExportRequest) -> Output:
-    """Return the format to write: by the mapper if the export names one.  Raises ServiceError if the two do not go together."""
+    """Return the file that the export makes, by its mapper if it names one.  Raises ServiceError if the two do not go together."""
     if export.mapper is None:
         return Output(export.format.media_type, export.format.extension, export.format.is_binary)
     mapper = await custom.find_mapper(connection, export, export.mapper)
@@ -47,7 +47,7 @@ async def find_output(connection: AsyncConnection[Any], export: ExportRequest) -
 
 
 def extension_of(media_type: str) -> str:
-    """Return the extension of a file of a media type: of the formats of exports as they have it."""
+    """Return the extension of a file of a media type: a format's own if it has that media type."""
     media_type = media_type.lower()
     known = {each.media_type.partition(";")[0]: each.extension for each in FORMATS.values() if each is not CUSTOM}
     guessed = mimetypes.guess_extension(media_type.replace("text/xml", "application/xml"), strict=False) or ""

@@ -14,7 +14,7 @@ from app.database.catalog import Catalog, Entity
 from app.database.past import Moment, model_of
 from app.errors import QueryError, ServiceError
 from app.export.shape import line_shape, record_shape
-from app.formats import CUSTOM, FORMATS, JSONL, Format, find
+from app.formats import CUSTOM, FORMATS, Format, find
 from app.query.moments import moment_of
 from app.query.options import EXPORT, parse_query
 from app.query.query import Query
@@ -97,7 +97,7 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
     shape = line_shape(query) if mapper is None and format.is_flat else record_shape(query)
     if not shape.fields:
         raise ServiceError("malformed_request", "ids=false leaves no field: expected another one in $select", target="ids")
-    if format is JSONL and (strays := [step.name for step in query.steps if not step.child]):
+    if format.has_lines_of_records and (strays := [step.name for step in query.steps if not step.child]):
         raise QueryError(f"expected children: {format.name} has one record a line, got {', '.join(strays)}", target="$expand")
     return ExportRequest(company, query, format, mapper, moment, _restriction(given))
 

@@ -26,7 +26,7 @@ import xlsxwriter
 
 from app.errors import ServiceError
 from app.export import statements
-from app.export.excel_cells import FORMATS, ROW_MARK, TOO_LONG, ExcelLines, cell_format, letters
+from app.export.excel_cells import CELL_FORMATS, ROW_MARK, TOO_LONG, ExcelLines, cell_format, letters
 from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.shape import ExportField, LineShape, line_shape
@@ -167,7 +167,7 @@ def empty_workbook(export: ExportRequest, fields: Sequence[ExportField], count: 
     with xlsxwriter.Workbook(data, {"in_memory": True, "default_date_format": "yyyy-mm-dd"}) as book:
         book.set_properties({"title": f"{export.entity.name} of {export.company}", "created": export.now.replace(tzinfo=None)})
         header = book.add_format({"bold": True, "bg_color": "#EEF1F4", "bottom": 1})
-        samples = [(each.sample, book.add_format({"num_format": each.picture})) for each in FORMATS]
+        samples = [(each.sample, book.add_format({"num_format": each.picture})) for each in CELL_FORMATS]
         for number in range(max(1, -(-count // ROWS))):
             rows = min(ROWS, count - number * ROWS)
             sheet = book.add_worksheet(export.entity.name[:25] + (f" {number + 1}" if number else ""))

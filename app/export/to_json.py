@@ -30,8 +30,8 @@ class JsonRecords:
             value = self.value(field, column)
             key = Literal(f',"{field.name}":' if parts else f',{{"{field.name}":')
             text = SQL("{} || {}").format(key, SQL("coalesce({}, 'null')").format(value) if field.nullable else value)
-            if parts and self.importable and (lacks := named(field.type).lacks):
-                text = SQL("case when {} then '' else {} end").format(SQL(lacks).format(column), text)
+            if parts and self.importable and (condition := named(field.type).unimportable):
+                text = SQL("case when {} then '' else {} end").format(SQL(condition).format(column), text)
             parts.append(text)
         for step, records in children:
             parts.append(SQL("{} || coalesce(substr({}, 2), '') || ']'").format(Literal(f',"{step.name}":['), records))

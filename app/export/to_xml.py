@@ -78,9 +78,9 @@ def schema(export: ExportRequest) -> bytes:
 def _simple_types() -> Iterator[str]:
     """Yield a type for each type with special values: those of XML Schema, or one of the special ones."""
     for type in TYPES.values():
-        if not type.beside_xsd:
+        if not type.xsd_extra:
             continue
-        words = "".join(f'<xs:enumeration value="{value}"/>' for value in type.beside_xsd)
+        words = "".join(f'<xs:enumeration value="{value}"/>' for value in type.xsd_extra)
         yield (
             f'<xs:simpleType name="{type.name}"><xs:union memberTypes="{type.xsd}">'
             f'<xs:simpleType><xs:restriction base="xs:string">{words}</xs:restriction></xs:simpleType></xs:union></xs:simpleType>'
@@ -102,5 +102,5 @@ def _complex(name: str, inside: Iterable[str], occurs: str = "") -> Iterator[str
 
 def _field(field: ExportField) -> Iterator[str]:
     type = TYPES["text"] if field.lookup else named(field.type)
-    written = type.name if type.beside_xsd else type.xsd
+    written = type.name if type.xsd_extra else type.xsd
     yield f'<xs:element name="{field.name}" type="{written}"' + (' nillable="true"/>' if field.nullable else "/>")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.errors import ServiceError
-from app.feed.decoding import InvalidJson, decode
+from app.wire.decoding import InvalidJson, decode
 
 SPACE = b" \t\n\r"
 

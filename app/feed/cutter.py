@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.feed.buffer import SPACE, Buffer
-from app.feed.decoding import InvalidJson, decode, has_control_escapes
+from app.wire.decoding import InvalidJson, decode, has_control_escapes
 
 GUESSES = 4  # cuts tried before the buffer is scanned
 

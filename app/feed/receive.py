@@ -57,8 +57,7 @@ async def import_request(database: Database, request: web.Request, company: str,
     elif "entity" in request.query:
         format = formats.read_as(request.content_type)
         if format is None:
-            expected = " or ".join(", ".join(each.read_as[0] for each in formats.READABLE).rsplit(", ", 1))
-            message = f"expected {expected} beside entity=, got {request.content_type}"
+            message = f"expected {formats.READABLE_MEDIA_TYPES} beside entity=, got {request.content_type}"
             raise ServiceError("unsupported_media_type", message, target="Content-Type")
         exported = exported_mapper(database.catalog, request.query["entity"], format)
         converter = SourceConverter(exported, request.charset, limit)

@@ -96,4 +96,4 @@ def restored_element(rule: Rule, text: str) -> Any:
 
 
 def has_special(field: Field) -> bool:
-    return named(field.type).lacks != ""
+    return named(field.type).unimportable != ""

@@ -52,18 +52,20 @@ class Cell:
 class ColumnType:
     """One type.  Templates are SQL with the column as {0}.
 
-    name: PostgreSQL's internal one; kind: what it is compared and calculated with; edm: OData's name; label: what pages call it;
+    name: PostgreSQL's internal one; kind: the family of types that are treated alike; edm: OData's name; label: what pages call it;
     schema: OpenAPI's (JSON Schema); limits: the least and the greatest integer; facets: of $metadata.
 
     literal: reads a literal in quotes, returns its own type (a number's narrowest one) and its value in PostgreSQL's notation, or
     raises ValueError with the expected form; form: the regular expression of texts that OData's cast reads; python: reads the text
     of a value, for templates.
 
-    json: a value in OData and /c; is_total: every value has one; text: in documents and files; shown: in files that people read;
-    lacks: a condition on values that no import accepts, and that documents leave out.
+    json: a value in OData and /c; is_total: it is null for no value (else documents have the text, in quotes); text: in documents
+    and files; shown: in files that people read; unimportable: a condition on values that no import accepts, and that documents
+    leave out.
 
-    xsd: the type of XML Schema; beside_xsd: texts of values that it does not have; parquet: the type of Parquet, and the JSON of a
-    value as Parquet stores it, null for what its type does not hold; excel: None if it is a text there.
+    xsd: the type of XML Schema; xsd_extra: texts of values that it does not have; parquet: the type of Parquet, and the JSON of a
+    value as Parquet stores it, null for what its type does not hold; excel: None if it is no number there. For decimals with a
+    scale to_parquet.py and excel_cells.py have other templates.
     """
 
     name: Name
@@ -80,9 +82,9 @@ class ColumnType:
     is_total: bool = True
     text: str = PLAIN_TEXT
     shown: str = PLAIN_TEXT
-    lacks: str = ""
+    unimportable: str = ""
     xsd: str = "xs:string"
-    beside_xsd: tuple[str, ...] = ()
+    xsd_extra: tuple[str, ...] = ()
     parquet: tuple[str, str] = ("STRING", "to_json({0}::text)::text")
     excel: Cell | None = None
 
@@ -103,7 +105,7 @@ def _integer(name: Name, edm: str, bits: int, xsd: str, schema: Mapping[str, str
         json="{0}::text",
         xsd=xsd,
         parquet=(f"INT{bits}", "{0}::text"),
-        excel=Cell("{0}", f"{{0}} > -{10**15} and {{0}} < {10**15}"),  # no abs: the least one has none
+        excel=Cell("{0}", f"{{0}} > -{10**15} and {{0}} < {10**15}"),  # abs() of the least integer overflows
     )
 
 
@@ -126,18 +128,18 @@ _ALL = (
         *("numeric", "decimal", "Edm.Decimal", "number", {"type": "number"}, literals.number),
         form="[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?",
         python=Decimal,
-        lacks=NOT_FINITE,
+        unimportable=NOT_FINITE,
         xsd="xs:decimal",
-        beside_xsd=("NaN", "Infinity", "-Infinity"),
+        xsd_extra=("NaN", "Infinity", "-Infinity"),
         excel=Cell("{0}", "case when abs({0}) < 1e300 then {0}::float8::numeric = {0} else false end", "#,##0.00########", 8, 1.5),
     ),
     ColumnType(
         *("float8", "double", "Edm.Double", "number", {"type": "number", "format": "double"}, literals.number),
-        lacks=NOT_FINITE,
+        unimportable=NOT_FINITE,
         xsd="xs:double",
-        beside_xsd=("NaN", "Infinity", "-Infinity"),
+        xsd_extra=("NaN", "Infinity", "-Infinity"),
         parquet=("DOUBLE", "('x' || encode(float8send({0}), 'hex'))::bit(64)::int8::text"),
-        # its cast to numeric keeps 15 digits, and rounds a greater one up to what is none
+        # its cast to numeric keeps 15 digits, and rounds the greatest doubles up to a number that no double holds
         excel=Cell("{0}", "case when {0} > -1e308 and {0} < 1e308 then {0}::numeric::float8 = {0} else false end"),
     ),
     ColumnType(
@@ -150,9 +152,9 @@ _ALL = (
         *("date", "date", "Edm.Date", "date", {"type": "string", "format": "date"}, literals.day_or_moment),
         form=_DAY,
         python=date.fromisoformat,
-        lacks=ENDLESS,
+        unimportable=ENDLESS,
         xsd="xs:date",
-        beside_xsd=("infinity", "-infinity"),
+        xsd_extra=("infinity", "-infinity"),
         parquet=("DATE", f"case when {ENDLESS} then null else ({{0}} - date '1970-01-01')::text end"),
         excel=Cell("({0} - date '1899-12-30')", f"{_EXCEL_BEGAN} '10000-01-01'", "yyyy-mm-dd", 11, date(2026, 1, 1)),
     ),
@@ -162,7 +164,7 @@ _ALL = (
         form=_CLOCK,
         python=time.fromisoformat,
         xsd="xs:time",
-        beside_xsd=("24:00:00",),
+        xsd_extra=("24:00:00",),
         parquet=("TIME", "case when {0} < '24:00' then (extract(epoch from {0}) * 1000000)::int8::text end"),
         excel=Cell(
             "round(extract(epoch from {0}) / 86400, 9)", f"{{0}} < '24:00' and {_TO_THE_MILLISECOND}", "hh:mm:ss", 9, time(1)
@@ -184,9 +186,9 @@ _ALL = (
         is_total=False,  # an infinite one has none
         text=_utc('YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
         shown=_utc("YYYY-MM-DD HH24:MI:SS"),
-        lacks=ENDLESS,
+        unimportable=ENDLESS,
         xsd="xs:dateTime",
-        beside_xsd=("infinity", "-infinity"),
+        xsd_extra=("infinity", "-infinity"),
         parquet=("TIMESTAMP", f"case when {ENDLESS} then null else (extract(epoch from {{0}}) * 1000000)::int8::text end"),
         excel=Cell(
             "round(extract(epoch from {0}) / 86400 + 25569, 9)",
@@ -197,7 +199,7 @@ _ALL = (
     ),
     ColumnType(
         *("uuid", "uuid", "Edm.Guid", "UUID", {"type": "string", "format": "uuid"}, _read("uuid", literals.uuid)),
-        form="[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
+        form=literals.UUID_FORM,
     ),
 )
 

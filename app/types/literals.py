@@ -14,6 +14,7 @@ from uuid import UUID
 INT8 = range(-(2**63), 2**63)
 LARGEST_EXPONENT = 308  # of a number, as in a double: results of arithmetic stay far below the limit of numeric
 MOST_DIGITS = 1_000
+UUID_FORM = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 CYCLE = timedelta(days=146_097)  # 400 years
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,9})?", re.ASCII)
@@ -122,7 +123,7 @@ def truth(text: str) -> str:
 
 
 def uuid(text: str) -> str:
-    if not re.fullmatch(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", text):
+    if not re.fullmatch(UUID_FORM, text):
         raise ValueError("expected a UUID such as 01234567-89ab-cdef-0123-456789abcdef")
     return str(UUID(text))
 

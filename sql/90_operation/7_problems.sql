@@ -65,7 +65,7 @@ comment on column bds.log_problems.mend is 'The statement that mends it; null: o
 
 create or replace view bds.problems as
 select p.* from (
-    select t.kind, null::text as company_id, t.entity, t.object, t.detail, t.mend from bds.catalog_problems() t
+    select t.kind, null::text as company_id, t.entity, t.object, t.detail, t.mend from bds.table_problems() t
     union all
     select l.kind, l.company_id, l.entity, l.object, l.detail, l.mend from bds.log_problems l
     union all
@@ -92,8 +92,8 @@ select p.* from (
     from bds.hook_health s join bds.residents r on r.company_id = s.company_id
     where s.state = 'resting'
 ) p
--- the order in which the mends are run: a table has what bds.register asks for, is registered, then its rows are compared; bds migrate
--- needs the right owners
+-- the order in which the mends are run: first what bds.register needs of tables (other ALTERs may come as early), then bds.register, then
+-- comparisons of rows and rights, bds migrate last
 order by
     case
         when p.mend ^@ 'alter table ' or p.mend ^@ 'select bds.unregister(' then 1

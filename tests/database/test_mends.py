@@ -313,6 +313,8 @@ def test_the_printed_mends_heal_everything_in_one_pass(place: Place, case: str) 
     statements = {**ADMINISTRATION, **CASES}[case]
     for statement in statements:
         place.run(statement)
-    assert sorted(each for each, _ in place.problems()) == place.named(statements.values())
+    found = place.problems()
+    assert sorted(each for each, _ in found) == place.named(statements.values())
+    assert [each for each, mend in found if not mend] == []
     place.mend(place.names["dba"] if case in CASES else None)
     assert place.problems() == []

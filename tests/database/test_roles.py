@@ -117,11 +117,11 @@ DEFINERS = {
         password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_access set_context set_password test_hook update_hook whole_tenants""",
     "bds_worker": """change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries import_report record_attempts refit_hook release_leases renew_leases route_changes row_at row_history rows_at
         match_filters rows_where""",
-    "bds_operator": """change_values backlog catalog_problems claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
+    "bds_operator": """change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
         delete_mapper delete_user erase first_change grant_company forget_deliveries import_begin import_cancel import_document import_fail
         import_note_positions import_progress import_received import_report import_rows import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revert revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
-        set_access set_password set_retention test_hook turn_holders update_hook whole_tenants""",
+        set_access set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
     "bds_importer": """change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
         import_run import_stage lock_company refuse_company require_unaltered revert row_at row_history rows_at rows_where set_context settle""",
     "bds_dispatcher": """change_values authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries

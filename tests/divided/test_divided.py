@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 # Tests of other suites that go through what shards change, and nothing beside it; a name without a test is a suite as a whole.
-# What they leave out is the same statement with other words in the document. `make test-divided` runs all of each suite.
+# What they leave out differs only in the document. `make test-divided` runs all of each suite.
 CHOSEN = {
     # pages of the log and its first change, read from one shard while writers commit
     "tests/changes/test_incremental.py": (),
@@ -86,7 +86,7 @@ CHOSEN = {
         "test_random_orders_sent_again_change_nothing",
         "test_top_level_items_are_matched_within_the_parent_that_they_name",
     ),
-    # reads with a filter, an order, rows inside; tags from the log
+    # reads with a filter, an order, expanded rows; ETags from the log
     "tests/odata/test_answers.py": (),
     "tests/odata/test_expand.py": (),
     # hooks and deliveries are rows of companies, too

@@ -12,7 +12,7 @@ import pytest
 from openpyxl import load_workbook
 
 from app.export import to_excel
-from app.export.excel_cells import FORMATS
+from app.export.excel_cells import CELL_FORMATS
 from app.export.request import read_request
 from app.export.shape import line_shape
 from app.export.to_excel import DATA_END, DIMENSION, FILTER, SAMPLE_ROW, SHEETS, column_widths, empty_workbook, split_sheet
@@ -57,6 +57,6 @@ def test_cell_formats_have_the_numbers_that_rows_name(workbook: bytes) -> None:
     for sheet, data in zip(book.worksheets, sheets(workbook).values(), strict=True):
         header, samples = re.findall(rb"<row .*?</row>", data)
         assert set(re.findall(rb's="(\d+)"', header)) == {b"1"} and sheet["A1"].font.b
-        assert [int(style) for style in re.findall(rb's="(\d+)"', samples)] == list(range(2, 2 + len(FORMATS)))
-        pictures = [sheet.cell(2, number).number_format for number in range(1, 1 + len(FORMATS))]
-        assert pictures == [each.picture for each in FORMATS]
+        assert [int(style) for style in re.findall(rb's="(\d+)"', samples)] == list(range(2, 2 + len(CELL_FORMATS)))
+        pictures = [sheet.cell(2, number).number_format for number in range(1, 1 + len(CELL_FORMATS))]
+        assert pictures == [each.picture for each in CELL_FORMATS]

@@ -35,11 +35,16 @@ def test_an_error_of_a_record_has_its_line(feed: Feed) -> None:
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [
-        (LINES, "malformed_document", "line 4: Input data was truncated"),
-        ('{"code":"A"},{"code":"B"}', "malformed_document", "line 1: JSON is malformed: trailing characters"),
+        (LINES, "malformed_document", "line 4: the record does not end on its line; a JSON document"),
+        ('{"code":"A"},{"code":"B"}', "malformed_document", "line 1, column 13: trailing characters"),
         ('{"code":"A"}\n[{"code":"B"}]', "invalid_document", "line 2: expected an object"),
-        ('{"code":"A"}],"orders":[{}', "malformed_document", "line 1: JSON is malformed"),
-        ('{"code":"A","name":' + "[" * 100_000, "malformed_document", "line 1: "),
+        ('{"code":"A"}],"orders":[{}', "malformed_document", "line 1, column 13: trailing characters"),
+        ('{\n"units": []}', "malformed_document", "line 1: the record does not end on its line"),
+        (
+            '\n{"code":"A","name":' + "[" * 100_000,
+            "malformed_document",
+            "line 2, column 1: arrays and objects are nested too deeply",
+        ),
         ("{" + "x" * 300, "invalid_document", "line 1: a record is larger than 0 MB"),
     ],
 )

@@ -54,11 +54,11 @@ class Evaluator:
         found = type_of(rule.expression, self._text)
         if found == "null":
             return get
-        wanted = named(rule.field.type).kind if rule.field is not None and rule.name != "id" else "text"
-        if wanted in ("date", "timestamp") and (self._locale or found in ("date", "timestamp")):
-            read = self._reader.date if wanted == "date" else self._reader.timestamp
+        wanted = named(rule.field.type if rule.field is not None and rule.name != "id" else "text")
+        if wanted.kind in ("date", "timestamp") and (self._locale or found in ("date", "timestamp")):
+            read = self._reader.date if wanted.kind == "date" else self._reader.timestamp
             return _applied(get, lambda value: to_text(read(value)))
-        if wanted in ("integer", "decimal", "double") and (self._locale or found == "number"):
+        if wanted.is_number and (self._locale or found == "number"):
             # a text that a function made may have a decimal point, whatever the locale
             number = self._reader.number_or_plain if found == "text" else self._reader.number
             return _applied(get, lambda value: to_text(number(value)))

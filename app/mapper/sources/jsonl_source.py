@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from app.mapper.language.problems import source_error
 from app.mapper.language.tree import Mapper
 from app.mapper.sources.base import LARGEST_RECORD, Emit
+from app.wire.decoding import InvalidJson, decode
 
-_decode = msgspec.json.Decoder(float_hook=str).decode  # numbers with a point as text, which keeps their digits
-MARK = b"\xef\xbb\xbf"  # U+FEFF, which some programs put at the start of a text
+BOM = b"\xef\xbb\xbf"  # U+FEFF, which some programs put at the start of a text
 
 
 class JsonlSource:
@@ -35,7 +33,8 @@ class JsonlSource:
         self._pending.append(rest)
         self._size += len(rest)
         if self._size > LARGEST_RECORD:
-            raise self._error(f"a record is larger than {LARGEST_RECORD >> 20} MB", "invalid_document")
+            message = f"a record is larger than {LARGEST_RECORD >> 20} MB"
+            raise source_error(message, line=self._line + 1, code="invalid_document")
 
     def finish(self) -> Iterable[None]:
         """Read the last line, which needs no end."""
@@ -47,16 +46,16 @@ class JsonlSource:
 
     def _read(self, line: bytes) -> None:
         self._line += 1
-        text = (line.removeprefix(MARK) if self._line == 1 else line).strip()
+        text = (line.removeprefix(BOM) if self._line == 1 else line).rstrip()
         if not text:
             return
         try:
-            record = _decode(text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise source_error(str(error), line=self._line) from None
+            record = decode(text)
+        except InvalidJson as error:
+            if error.position is None:
+                message = "the record does not end on its line; a JSON document is imported without an entity"
+                raise source_error(message, line=self._line) from None
+            raise source_error(error.reason, line=self._line, column=error.position + 1) from None
         if not isinstance(record, dict):
             raise source_error("expected an object, the record of this line", line=self._line, code="invalid_document")
         self._emit(self._collection, record, self._line, ())
-
-    def _error(self, reason: str, code: str) -> Exception:
-        return source_error(reason, line=self._line + 1, code=code)

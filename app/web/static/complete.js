@@ -7,7 +7,7 @@ const OPERATORS = {
     reference: ["=", "!=", "in (", "is null", "is not null"],
     bool: ["= true", "= false", "is null"],
 };
-const EXAMPLES = { text: "'text'", like: "'%text%'", date: "'2026-01-31'", time: "'2026-01-31T12:00Z'", number: "12.5", uuid: "'01234567-89ab-cdef-0123-456789abcdef'" };
+const EXAMPLES = { text: "'text'", like: "'%text%'", date: "'2026-01-31'", time: "'08:15:30'", timestamp: "'2026-01-31T12:00Z'", number: "12.5", uuid: "'01234567-89ab-cdef-0123-456789abcdef'" };
 const TOKENS = /'(?:[^']|'')*'?|"(?:[^"]|"")*"?|[-+]?\d[\w.]*|[^\W\d][\w.]*|<=|>=|<>|!=|[=<>(),]/gu;
 
 // What may follow a text: "field", "operator", "value", "list" or "join"; the field that the last test is about, its operator.
