@@ -55,7 +55,7 @@ class JsonlSource:
             if error.position is None:
                 message = "the record does not end on its line; a JSON document is imported without an entity"
                 raise source_error(message, line=self._line) from None
-            raise source_error(error.reason, line=self._line, column=error.position + 1) from None
+            raise source_error(error.reason, line=self._line, column=error.position + (not error.is_trailing)) from None
         if not isinstance(record, dict):
             raise source_error("expected an object, the record of this line", line=self._line, code="invalid_document")
         self._emit(self._collection, record, self._line, ())
