@@ -30,7 +30,6 @@ EMPTY = "\0\0"  # a quoted empty cell of CSV; no stored text holds U+0000
 BLANK = "\x01-\x20\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff"
 FORMULA = f"(?:[\t\n\r']|[{BLANK}]*[=+@＝＋－＠-])"
 PREFIX = re.compile(f"'(?={FORMULA})")
-SPECIAL = re.compile(r"[+-]?inf(?:inity)?|nan|\d{5,}-.*|.* BC", re.IGNORECASE)  # numbers and dates that no import accepts
 Restore = Callable[[Any], Any]
 
 
@@ -73,7 +72,7 @@ def restorer(mapper: Mapper, column: str) -> Restore | None:
     if not mapper.is_exported:
         return None
     rule = next(each for each in mapper.blocks[0].rules if each.name == column)
-    is_special = rule.field is not None and has_special(rule.field)
+    specials = specials_of(rule.field)
     is_excel = mapper.format == "excel"
 
     def restore(value: Any) -> Any:
@@ -81,7 +80,7 @@ def restorer(mapper: Mapper, column: str) -> Restore | None:
             return to_text(value) if isinstance(value, date) else value
         if value == EMPTY or (is_excel and value == "'"):
             return ""
-        if is_special and SPECIAL.fullmatch(value):
+        if value in specials:
             return ABSENT
         return ABSENT if is_excel and LOST in value else value[1:] if PREFIX.match(value) else value
 
@@ -90,10 +89,12 @@ def restorer(mapper: Mapper, column: str) -> Restore | None:
 
 def restored_element(rule: Rule, text: str) -> Any:
     """Return the value of an element of XML."""
-    if LOST in text or (rule.field is not None and has_special(rule.field) and SPECIAL.fullmatch(text)):
+    if LOST in text or text in specials_of(rule.field):
         return ABSENT
     return text
 
 
-def has_special(field: Field) -> bool:
-    return named(field.type).unimportable != ""
+def specials_of(field: Field | None) -> tuple[str, ...]:
+    """The texts that an export writes for values of a field that no import accepts: infinity, NaN."""
+    type = named(field.type) if field is not None else None
+    return type.xsd_extra if type and type.unimportable else ()

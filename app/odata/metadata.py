@@ -107,13 +107,19 @@ def _property(parent: Element, each: Field) -> None:
     if each.max_length is not None:
         facets["MaxLength"] = str(each.max_length)
     if named(each.type).kind == "decimal":
-        facets |= {"Precision": str(each.precision)} if each.precision is not None else {}
-        facets["Scale"] = str(each.scale) if each.scale is not None else "variable"
+        facets |= _digits(each)
     facets |= named(each.type).facets or {}
     element = SubElement(parent, "Property", {"Name": each.name, "Type": TYPE_NAMES[each.type], **facets})
     _description(element, each.description)
     if each.name in ("id", "updatedAt") or each.generated:
         _annotation(element, "Core.Computed", Bool="true")
+
+
+def _digits(each: Field) -> dict[str, str]:
+    """Precision and scale of a decimal.  PostgreSQL's scale may be negative or exceed the precision, CSDL's may not."""
+    if each.precision is None or each.scale is None:
+        return {"Scale": "variable"}
+    return {"Precision": str(max(each.precision, each.scale) - min(each.scale, 0)), "Scale": str(max(each.scale, 0))}
 
 
 def _navigation(parent: Element, catalog: Catalog, navigation: Navigation) -> None:

@@ -31,6 +31,9 @@ PLAIN_TEXT = "{0}::text"
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,12})?)?"
 _EXCEL_BEGAN = "{0} >= '1900-03-01' and {0} <"  # Excel counts a 29 February 1900, which did not exist
+_FIFTEEN_DIGITS = (  # a cast of another one to a double may be out of its range
+    "case when abs({0}) < 1e15 and scale(trim_scale({0})) <= 15 then {0}::float8::numeric = {0} else false end"
+)
 _TO_THE_MILLISECOND = "date_trunc('milliseconds', {0}) = {0}"
 
 
@@ -131,7 +134,7 @@ _ALL = (
         unimportable=NOT_FINITE,
         xsd="xs:decimal",
         xsd_extra=("NaN", "Infinity", "-Infinity"),
-        excel=Cell("{0}", "case when abs({0}) < 1e300 then {0}::float8::numeric = {0} else false end", "#,##0.00########", 8, 1.5),
+        excel=Cell("{0}", _FIFTEEN_DIGITS, "#,##0.00########", 8, 1.5),
     ),
     ColumnType(
         *("float8", "double", "Edm.Double", "number", {"type": "number", "format": "double"}, literals.number),

@@ -69,7 +69,7 @@ begin
     set (singular, table_name, parent_navigation, collection)
         = (excluded.singular, excluded.table_name, excluded.parent_navigation, excluded.collection);
 
-    perform bds_registry.check_parent(table_name, name, parent_name);
+    perform bds_registry.check_references(table_name, name, parent_name);
     perform bds_registry.describe_fields(name, table_name);
     perform bds_registry.describe_columns(name, table_name, is_another => previous is distinct from table_name);
     perform bds_registry.describe_navigations(name);

@@ -89,15 +89,27 @@ create function bds_registry.register_statement(this bds.entities, function text
         'select %s(%L, entity => %L%s, singular => %L)',
         function, this.table_name::regclass, this.name,
         (
-            -- the column may have another name by now
-            select format(', parent => %L, collection => %L', a.attname, this.collection)
-            from bds.fields f join pg_attribute a on a.attrelid = this.table_name and a.attnum = f.ordinal
-            where f.entity = this.name and f.reference = this.parent_navigation
+            -- the column may have another name by now, or be another one of its name
+            select format(', parent => %L, collection => %L', n.column_name, this.collection)
+            from bds_registry.fields_of(this.name, this.table_name) n
+            left join bds.fields f on f.entity = this.name and f.ordinal = n.ordinal
+            where this.parent_navigation in (f.reference, n.reference)
+            order by f.reference = this.parent_navigation desc nulls last
+            limit 1
         ),
         this.singular
     );
 comment on function bds_registry.register_statement(bds.entities, text) is
     'The statement that registers an entity again, with the parameters of its last registration';
+
+create function bds_registry.mend(this bds.entities)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return case when bds_registry.refusal(this) is null then bds_registry.register_statement(this) end;
+comment on function bds_registry.mend(bds.entities) is
+    'The statement that registers an entity again; null where bds.register would refuse its table, which is a problem of its own';
 
 create or replace function bds.drop_column(entity text, column_name name)
     returns bigint

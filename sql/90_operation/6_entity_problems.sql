@@ -28,7 +28,7 @@ as $$
             when o.type = 'rule' then replace(replace('drop rule ' || o.name, '{table}', o.table_name), ' on table ', ' on ')
             when o.made is null then format('drop %s %I on %s', o.type, o.name, o.table_name)
             when o.type = 'primary key' then format('alter table %s add primary key (company_id, id)', o.table_name)
-            else bds_registry.register_statement(o.e)
+            else bds_registry.mend(o.e)
         end
     from objects o
     join (values
@@ -85,7 +85,7 @@ as $$
         and exists (select from pg_trigger t where t.tgconstraint = k.oid and t.tgenabled in ('D', 'R'))
     union all
     select 'missing constraint', e.name, format('%I on %s', k.name, e.table_name), 'values that JSON cannot represent can be written',
-        bds_registry.register_statement(e)
+        bds_registry.mend(e)
     from bds.entities e
     cross join bds_registry.finite_checks(e.name) k
     where exists (select from pg_class c where c.oid = e.table_name)

@@ -97,7 +97,7 @@ as $$
     )
     select case when p.name is null then 'missing ' when m.key is null then 'unknown ' else 'altered ' end || 'function', e.name,
         coalesce(p.name, m.key), 'imports may not work as they should',
-        case when m.key is null then format('drop routine %s', p.name) else bds_registry.register_statement(e) end
+        case when m.key is null then format('drop routine %s', p.name) else bds_registry.mend(e) end
     from made m full join present p on p.name = m.key
     left join bds.entities e on e.name = m.entity
     where m.value is distinct from p.definition;

@@ -46,11 +46,11 @@ create function bds_operation.altered_tables()
     set search_path = pg_catalog, pg_temp
 as $$
     select 'altered table', e.name, e.table_name::text,
-        string_agg(d.detail, '; ' order by d.ordinal) || coalesce('; bds.register refuses it: ' || r.refusal, ''),
-        case when r.refusal is null then bds_registry.register_statement(e) end
+        concat_ws('; ', string_agg(d.detail, '; ' order by d.ordinal), 'bds.register refuses it: ' || r.refusal),
+        bds_registry.mend(e)
     from bds.entities e
     cross join lateral (select bds_registry.refusal(e) where exists (select from pg_class c where c.oid = e.table_name)) r (refusal)
-    cross join lateral (
+    left join lateral (
         select coalesce(h.ordinal, a.attnum) as ordinal,
             case
                 when h.ordinal is null then format('column %I is not registered', a.attname)
@@ -63,13 +63,19 @@ as $$
                     select format('column %I %s', a.attname, nullif(c.changes, ''))
                     from bds.fields f
                     join bds_registry.fields_of(e.name, e.table_name) n on n.name = f.name
+                    left join bds.navigations w on w.entity = e.name and w.name = f.reference and not w.many
+                    cross join lateral (select bds_registry.target_of(e.table_name, n.column_name)) t (target)
                     cross join lateral (
                         select concat_ws(
                             ', ',
                             case when n.required <> f.required then case when n.required then 'is not null now' else 'may be null now' end end,
                             case when n.is_unique <> f.is_unique then case when n.is_unique then 'is unique now' else 'is not unique now' end end,
                             case when n.has_default <> f.has_default then case when n.has_default then 'has a default now' else 'has no default now' end end,
-                            case when n.reference is distinct from f.reference then coalesce('refers to ' || n.reference || ' now', 'no longer refers to ' || f.reference) end
+                            case
+                                when n.reference is distinct from f.reference
+                                    then coalesce('refers to ' || n.reference || ' now', 'no longer refers to ' || f.reference)
+                                when t.target <> w.target then format('refers to %s now, not to %s', t.target, w.target)
+                            end
                         )
                     ) c (changes)
                     where f.entity = e.name and f.column_name = a.attname and c.changes <> ''
@@ -77,8 +83,8 @@ as $$
             end as detail
         from (select * from bds.column_history c where c.entity = e.name and c.until = 'infinity') h
         full join bds_registry.columns_of(e.table_name) a on a.attnum = h.ordinal
-    ) d
-    where d.detail is not null
+    ) d on d.detail is not null
+    where (d.detail is not null or r.refusal is not null) and exists (select from pg_class c where c.oid = e.table_name)
     group by e.*, e.name, e.table_name, r.refusal;
 $$;
 comment on function bds_operation.altered_tables() is 'Problems of tables whose columns are not as they were registered';
@@ -139,12 +145,12 @@ as $$
     cross join lateral (
         select format('%s.%I', e.table_name, c.next_name), 'its type or expression was another one' || b.before, c.until
         from columns c
-        cross join lateral (select coalesce(format(' before %s', nullif(c.until, 'infinity')::timestamptz(0)), '')) b (before)
+        cross join lateral (select coalesce(' before ' || nullif(c.until, 'infinity')::timestamptz(0), '')) b (before)
         where c.name = e.name and c.is_converted
         union all
         select e.table_name::text, 'ALTER TABLE rewrote it' || b.before || ', which may have changed values', b.at
         from (values (e.rewritten_at), (case when bds_registry.is_rewritten(e) then 'infinity'::timestamptz end)) w (at)
-        cross join lateral (select coalesce(format(' before %s', nullif(w.at, 'infinity')::timestamptz(0)), ''), w.at) b (before, at)
+        cross join lateral (select coalesce(' before ' || nullif(w.at, 'infinity')::timestamptz(0), ''), w.at) b (before, at)
         where w.at < 'infinity' or w.at = 'infinity' and not exists (select from columns c where c.name = e.name and c.is_converted)
     ) r (object, detail, at)
     where not exists (select from bds.log_comparisons c where c.entity = e.name and c.compared_at > r.at)
@@ -175,7 +181,8 @@ begin
             and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
         join pg_sequence s on s.seqrelid = d.objid
         left join bds.entities e on e.table_name = a.attrelid
-        where (e.name is not null or a.attrelid in ('bds.imports'::regclass, 'bds.erasures'::regclass))
+        where exists (select from pg_attribute c where c.attrelid = a.attrelid and c.attname = 'company_id' and not c.attisdropped)
+            and (e.name is not null or a.attrelid in ('bds.imports'::regclass, 'bds.erasures'::regclass))
             and s.seqincrement > 0 and has_sequence_privilege(s.seqrelid, 'select')
             and has_schema_privilege(t.relnamespace, 'usage') and has_table_privilege(a.attrelid, 'select')
         order by e.ordinal, a.attrelid

@@ -292,3 +292,37 @@ def test_a_table_whose_values_cannot_have_changed_is_not_to_be_compared(acme: Op
     acme.connection.execute(statement.encode())
     acme.connection.execute("select bds.register('data.stores')")
     assert problems(acme) == []
+
+
+def test_a_reference_to_another_table_is_an_altered_table(acme: Operator) -> None:
+    acme.connection.execute(
+        "alter table data.products drop constraint products_company_id_unit_id_fkey,"
+        " add foreign key (company_id, unit_id) references data.customers (company_id, id)"
+    )
+    [(kind, _, entity, _, detail, mend)] = problems(acme)
+    assert (kind, entity, detail) == ("altered table", "products", "column unit_id refers to customers now, not to units")
+    acme.connection.execute(mend.encode())
+    assert problems(acme) == []
+    assert acme.rows("select target from bds.navigations where entity = 'products' and name = 'unit'") == [("customers",)]
+
+
+def test_a_table_in_a_closed_schema_or_without_companies_leaves_the_list_readable(acme: Operator) -> None:
+    acme.connection.execute("create schema other; alter table data.units set schema other; alter table other.units add note text")
+    acme.connection.execute("alter table data.customers rename company_id to cid")
+    assert {("altered table", "units"), ("altered table", "customers")} <= {
+        (kind, entity) for kind, _, entity, *_ in problems(acme)
+    }
+
+
+def test_a_parent_column_that_was_made_again_is_registered_by_its_name(acme: Operator) -> None:
+    acme.connection.execute('drop view api."orderItems", my."orderItems", past."orderItems_changed" cascade')
+    acme.connection.execute("alter table data.order_items drop order_id cascade")
+    assert {mend for kind, _, entity, _, _, mend in problems(acme) if entity == "orderItems" and kind != "lost column"} == {None}
+    acme.connection.execute(
+        "alter table data.order_items add order_id bigint not null,"
+        " add foreign key (company_id, order_id) references data.orders on delete cascade"
+    )
+    mends = [mend for _, _, entity, _, _, mend in problems(acme) if entity == "orderItems" and mend and "bds.register" in mend]
+    assert mends and all("parent => 'order_id', collection => 'items'" in mend for mend in mends)
+    acme.connection.execute(mends[0].encode())
+    assert {kind for kind, *_ in problems(acme)} == {"lost column"}

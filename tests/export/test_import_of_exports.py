@@ -100,6 +100,15 @@ def test_numbers_and_dates_that_no_import_accepts_are_left_alone(shop: Shop, for
         write("demo", "update data.orders set order_date = '1899-12-31', total = null where code = 'O2'")
 
 
+@pytest.mark.parametrize(
+    ("date", "total"),
+    [("20266-05-01", "1"), ("2026-05-01 BC", "1"), ("Infinity", "1"), ("2026-05-01", "nan"), ("2026-05-01", "+inf")],
+)
+def test_what_no_export_writes_is_an_error_and_not_left_out(shop: Shop, date: str, total: str) -> None:
+    report = send(shop.feed, "orders", f"code,orderDate,total\nO2,{date},{total}\n".encode())
+    assert report["state"] == "failed" and "invalid_value" in {each["code"] for each in report["errors"]}
+
+
 def test_several_sheets_are_one_collection(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(to_excel, "ROWS", 10)
     body = shop.good("products", "excel")

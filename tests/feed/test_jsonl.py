@@ -45,6 +45,7 @@ def test_an_error_of_a_record_has_its_line(feed: Feed) -> None:
             "malformed_document",
             "line 2, column 1: arrays and objects are nested too deeply",
         ),
+        ('{"code":"\udcff"}', "malformed_document", "line 1, column 10: expected UTF-8"),
         ("{" + "x" * 300, "invalid_document", "line 1: a record is larger than 0 MB"),
     ],
 )
@@ -55,6 +56,6 @@ def test_what_is_no_record_is_an_error_with_its_line(
         monkeypatch.setattr(jsonl_source, "LARGEST_RECORD", 200)
     converter = SourceConverter(exported_mapper(feed.catalog, "products", JSONL))
     with pytest.raises(ServiceError) as caught:
-        converter.feed(body.encode())
+        converter.feed(body.encode(errors="surrogateescape"))
         list(converter.finish())
     assert (caught.value.code, caught.value.message[: len(message)]) == (code, message)

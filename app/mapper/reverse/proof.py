@@ -15,7 +15,7 @@ from typing import Any
 
 from app.database.catalog import Field
 from app.errors import ServiceError
-from app.mapper.exported import SPECIAL, has_special
+from app.mapper.exported import specials_of
 from app.mapper.language.expressions import INVALID
 from app.mapper.language.functions import ABSENT
 from app.mapper.language.tree import Mapper, Rule
@@ -142,7 +142,7 @@ def _difference(rule: Rule, expected: Any, got: Any) -> str | None:
         return str(got[INVALID])
     if rule.kind is not None and isinstance(got, str):
         got = got.removeprefix(rule.kind + ":")
-    if rule.field is not None and has_special(rule.field) and SPECIAL.fullmatch(str(expected)):
+    if str(expected) in specials_of(rule.field):
         return "no import accepts it"
     if _same(rule.field, expected, got):
         return None

@@ -123,9 +123,8 @@ class SheetReader:
             return text
         if kind is not None:
             return moment(number, kind, self._epoch)
-        if not number.is_integer():
-            return Decimal(repr(number))
-        return int(number) if abs(number) < 1 << 63 else Decimal(int(number))
+        # the shortest text that gives the number, not all digits of its binary fraction: 1E+30 is that
+        return int(number) if number.is_integer() and abs(number) < 1e15 else Decimal(repr(number))
 
     def _shared(self, text: str) -> Any:
         try:
