@@ -119,12 +119,12 @@ as $$
 declare
     forgotten bigint;
 begin
-    delete from bds.deliveries d
-    using (
+    with o as materialized (  -- found once; a join may run a subquery for each row, and then finds others each time
         select o.company_id, o.id from bds.deliveries o
         where o.finished_at < now() - older_than and exists (select from bds.residents r where r.company_id = o.company_id)
         order by o.finished_at limit most for update skip locked
-    ) o
+    )
+    delete from bds.deliveries d using o
     where d.company_id = o.company_id and d.id = o.id;
     get diagnostics forgotten = row_count;
     delete from bds.hooks h

@@ -30,23 +30,24 @@ create function bds_accounts.forget_wrong()
     language sql
     set search_path = pg_catalog, pg_temp
 as $$
-    -- called at the end of a transaction, and waits for nobody: it cannot deadlock
+    -- Called at the end of a transaction, and waits for nobody: it cannot deadlock.  An array is made once; a subquery of IN may be run
+    -- for each row, and then finds other ten each time.
     delete from bds.wrong_credentials w
-    where w.address in (
+    where w.address = any (array(
         select o.address from bds.wrong_credentials o
         where o.first_at < clock_timestamp() - interval '1 minute'
         order by o.first_at
         limit 10
         for update skip locked
-    );
+    ));
     delete from bds.wrong_logins w
-    where w.email_hash in (
+    where w.email_hash = any (array(
         select o.email_hash from bds.wrong_logins o
         where o.first_at < clock_timestamp() - interval '1 hour'
         order by o.first_at
         limit 10
         for update skip locked
-    );
+    ));
 $$;
 comment on function bds_accounts.forget_wrong() is
     'Deletes up to ten expired counts of addresses (a minute) and of email addresses (an hour): more than a call can add';
