@@ -140,7 +140,10 @@ class Importer:
             self.ledger.rows.update(known)
             self.ledger.undone.append((self.company, ended.id))
         elif reply is not None and reply.status == 200 and reply.json["state"] == "completed":
-            self.ledger.find(f"undo of {ended.id} in {self.company} does not restore: {_first_difference(before, after)}")
+            self.ledger.find(
+                f"undo of {ended.id} in {self.company} does not restore: {_first_difference(before, after)};"
+                f" the import: {ended.entities}, its undo: {reply.json['importId']} {reply.json['entities']}"
+            )
         elif reply is not None and reply.status not in AGAIN:
             self.ledger.find(f"undo of {ended.id} in {self.company} answers {reply.status}: {reply.body[:300]!r}")
 
