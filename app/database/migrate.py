@@ -172,7 +172,7 @@ def _connect(url: str) -> psycopg.Connection[Any]:
 
 
 def _prepare(connection: psycopg.Connection[Any]) -> None:
-    """Give the rights on the database, which a dump does not contain, and make the table of what was applied."""
+    """Grant rights on the database, which dumps leave out, and create the table of applied files."""
     roles.close(connection)
     connection.execute(PREPARE)
     connection.execute(ALLOW)

@@ -13,16 +13,17 @@ from app.database.connections import connect
 from app.database.database import Database
 from app.database.listing import listing
 from app.errors import ServiceError
+from app.formats import CSV, EXCEL, XML
 from app.mapper.document import Preview
 from app.mapper.language.problems import mapper_error
 from app.mapper.language.tree import Mapper, TemplateMapper
 from app.mapper.sources.open import LARGEST
 
 CONTENT_TYPES = {
-    "xml": ("application/xml", "text/xml"),
+    "xml": XML.read_as,
     "json": ("application/json", "text/json"),
-    "csv": ("text/csv", "application/csv", "text/tab-separated-values", "application/vnd.ms-excel"),
-    "excel": ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",),
+    "csv": (*CSV.read_as, "text/tab-separated-values", "application/vnd.ms-excel"),
+    "excel": EXCEL.read_as,
 }
 # what clients send by default; accepted for each format
 UNTYPED = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")

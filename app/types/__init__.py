@@ -66,9 +66,12 @@ class ColumnType:
     and files; shown: in files that people read; unimportable: a condition on values that no import accepts, and that documents
     leave out.
 
-    xsd: the type of XML Schema; xsd_extra: texts of values that it does not have; parquet: the type of Parquet, and the JSON of a
-    value as Parquet stores it, null for what its type does not hold; excel: None if it is no number there. For decimals with a
-    scale to_parquet.py and excel_cells.py have other templates.
+    xsd: the type of XML Schema; xsd_extra: texts of values that it does not have.
+
+    parquet: the type of Parquet, and the JSON from which a value's bytes are made, null for a value that the type does not hold.
+
+    excel: how a number of the type stands in a cell; None if its cells are not numbers.  Decimals with a scale have templates of
+    their own in to_parquet.py and excel_cells.py.
     """
 
     name: Name

@@ -207,7 +207,12 @@ begin
     for odd in
         select f.name
         from bds_registry.fields_of(entity_name, table_name) f
-        where f.name in (select r.reference from bds_registry.fields_of(entity_name, table_name) r)
+        where f.name in (
+            select r.reference from bds_registry.fields_of(entity_name, table_name) r
+            union all
+            -- collections of other entities' rows; those of its own rows are named when they are described
+            select n.name from bds.navigations n where n.entity = entity_name and n.many and n.target <> entity_name
+        )
     loop
         raise exception using
             errcode = 'BD005', message = format('%s would have a field and a reference %L', entity_name, odd.name), hint = 'rename the column';
@@ -215,7 +220,8 @@ begin
 end
 $$;
 comment on function bds_registry.check_references(regclass, text, text) is
-    'Raises BD005 if a parent navigation is given that is not a foreign key to a registered table, or if a reference has a field''s name';
+    'Raises BD005 if a parent navigation is given that is not a foreign key to a registered table, or if a reference or '
+    'a collection has a field''s name';
 
 create function bds_registry.refusal(this bds.entities)
     returns text
@@ -297,12 +303,6 @@ begin
             (entity_name, way.name, way.target, false, way.field, back, false, way.required),
             (way.target, back, entity_name, true, way.field, way.name, child, false);
     end loop;
-
-    select n.name into back from bds.navigations n join bds.fields f using (entity, name) where n.entity = entity_name;
-    if found then
-        raise exception using
-            errcode = 'BD005', message = format('%s would have a field and a reference %L', entity_name, back), hint = 'rename the column';
-    end if;
 end
 $$;
 comment on function bds_registry.describe_navigations(text) is

@@ -47,8 +47,8 @@ as $$
 $$;
 comment on function bds_operation.people() is
     'Roles that may connect and act as one of the powerful roles, or as PostgreSQL''s that read or write everything, directly or by way of '
-    'others: "bds_owner to anna". Left out are '
-    'superusers, the service''s roles, its login, and logins of companies, whose memberships bds_operation.role_problems examines';
+    'others: "bds_owner to anna". Left out are superusers, the service''s roles, its login, and logins of companies, whose '
+    'memberships bds_operation.role_problems examines';
 
 create function bds_operation.role_problems()
     returns table (kind text, entity text, object text, detail text, mend text)

@@ -47,7 +47,7 @@ create function bds_operation.altered_tables()
 as $$
     select 'altered table', e.name, e.table_name::text,
         concat_ws('; ', string_agg(d.detail, '; ' order by d.ordinal), 'bds.register refuses it: ' || r.refusal),
-        bds_registry.mend(e)
+        case when r.refusal is null then bds_registry.register_statement(e) end
     from bds.entities e
     cross join lateral (select bds_registry.refusal(e) where exists (select from pg_class c where c.oid = e.table_name)) r (refusal)
     left join lateral (
@@ -244,5 +244,5 @@ as $$
     select * from bds_operation.lagging_sequences();
 $$;
 comment on function bds.table_problems() is
-    'The problems of tables, functions, rights, roles and logins in bds.problems: the kind of problem, the entity, the object that has it, what was found, and '
-    'the statement that mends it';
+    'The problems of tables, functions, rights, roles and logins in bds.problems: the kind of problem, the entity, the object that has '
+    'it, what was found, and the statement that mends it';
