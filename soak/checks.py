@@ -56,7 +56,9 @@ def writes_are_in_the_log(facts: Facts, ledger: Ledger) -> Iterator[str]:
                 yield f"acknowledged transaction {write.transaction} wrote {write.changes}, the log has {found}"
         elif set(found) & set(write.changes):
             # the id may have been given again after a crash, but the rows are the writer's own
-            again = any(w.transaction == write.transaction and w.state == ACKNOWLEDGED for w in ledger.writes)
+            again = any(
+                (w.company, w.transaction, w.state) == (write.company, write.transaction, ACKNOWLEDGED) for w in ledger.writes
+            )
             if not again:
                 yield f"transaction {write.transaction}, which did not commit, is in the log with {found}"
 

@@ -1,7 +1,8 @@
 """Writers over HTTP: imports of every kind, some cut, cancelled or sent again, and their undoing.
 
-An importer alone writes the rows whose codes begin with its name.  An answer that was lost is asked for again: with an
-Idempotency-Key the same import is sent until an answer comes, otherwise the rows must be as before or as wanted.
+An importer alone writes the rows whose codes begin with its name.  An answer that was lost is asked for again: some imports
+are sent until an answer comes, of the others the rows must be as before or as wanted.  What is sent again is another import:
+the first one may have written everything, and the second finds nothing to write and undoes nothing.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Importer:
 
     def __post_init__(self) -> None:
         self._maker = Maker(self.ledger, self.name, self.company, self.rng)
+        self._sent = 0  # how often the last one was sent
 
     def run(self) -> None:
         kinds: list[tuple[Callable[[], object], int]] = [
@@ -129,7 +131,7 @@ class Importer:
         """An import that is undone at once leaves every row as it was, under its id."""
         before = self._read()
         ended = self._plain()
-        if ended is None or ended.state != "completed" or before is None:
+        if ended is None or ended.state != "completed" or before is None or self._sent > 1:
             return
         known = {key: self._before.get(key) for key in self._wanted}
         reply = self._send(b"", key=True, path=f"/imports/{ended.id}/revert")
@@ -156,12 +158,13 @@ class Importer:
     def _send(
         self, body: bytes, key: bool, query: str = "", path: str = "/import", headers: dict[str, str] | None = None
     ) -> Reply | None:
-        """The answer; with a key the import is sent until there is one.  None: it was lost."""
+        """The answer; with a key it is sent until there is one.  None: it was lost."""
         named = dict(headers or {})
         if key:
             named["Idempotency-Key"] = str(uuid.UUID(int=self.rng.getrandbits(128)))
-        deadline = time.monotonic() + PATIENCE
+        deadline, self._sent = time.monotonic() + PATIENCE, 0
         while True:
+            self._sent += 1
             with contextlib.suppress(*LOST):
                 reply = self._ask(body, query, named, path)
                 if reply.status not in AGAIN:
