@@ -121,6 +121,7 @@ grant execute on function
 
 grant usage on schema bds_feed, bds_impl, bds_import, bds_revert to bds_importer;
 grant execute on all functions in schema bds_feed, bds_impl, bds_revert to bds_importer;
+grant select on bds_impl.types to bds_importer;
 -- reverts read the log, with the names that columns had
 grant usage on schema bds_change_log, bds_registry to bds_importer;
 grant execute on function bds_change_log.names_at, bds_change_log.old_at, bds_change_log.require_unaltered, bds_change_log.settle,

@@ -21,7 +21,12 @@ VALUES: LiteralString = """
         case
             when k.text is null then k.value
             when k.key = any (%(ids)s::text[]) then to_jsonb(k.text)
-            when k.key = any (%(times)s::text[]) and pg_input_is_valid(k.text, 'timestamptz')
+            when k.key = any (%(jsonb)s::text[]) then to_jsonb(k.value::text)
+            when k.key = any (%(bpchar)s::text[]) then to_jsonb(k.text::bpchar::text)
+            when k.key = any (%(binary)s::text[]) and pg_input_is_valid(k.text, 'bytea')
+                then to_jsonb(translate(encode(k.text::bytea, 'base64'), E'\n', ''))
+            when k.key = any (%(duration)s::text[]) and pg_input_is_valid(k.text, 'interval') then to_jsonb(k.text::interval::text)
+            when k.key = any (%(timestamp)s::text[]) and pg_input_is_valid(k.text, 'timestamptz')
                 then case when isfinite(k.text::timestamptz) then to_jsonb(bds.api_time(k.text::timestamptz)) end
             else k.value
         end as value
@@ -76,11 +81,15 @@ async def read_versions(
     connection: Session, company: str, entity: Entity, id: int, limit: int, offset: int
 ) -> tuple[list[str], bool]:
     """Versions of a row, newest first, each as JSON, and whether there are more; none if the log has no change of it."""
+    fields = entity.fields.values()
     parameters = {
         **{"company": company, "entity": entity.name, "id": id, "limit": limit, "offset": offset},
         "names": list(entity.fields),
-        "ids": [field.name for field in entity.fields.values() if field.name == "id" or field.reference],
-        "times": [field.name for field in entity.fields.values() if named(field.type).kind == "timestamp"],
+        "ids": [field.name for field in fields if field.name == "id" or field.reference],
+        **{stored: [field.name for field in fields if field.stored == stored] for stored in ("bpchar", "jsonb")},
+        **{
+            kind: [field.name for field in fields if named(field.type).kind == kind] for kind in ("timestamp", "duration", "binary")
+        },
     }
     rows = await (await connection.execute(HISTORY, parameters)).fetchall()
     return [text for (text,) in rows[:limit]], len(rows) > limit

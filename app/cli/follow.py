@@ -13,7 +13,7 @@ from app.cli import stdio
 from app.config import Config
 from app.database import connections
 from app.database.catalog import Catalog
-from app.database.pools import parameters
+from app.database.pools import SETTINGS, parameters
 from app.database.session import Session
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait, interruptible
@@ -66,7 +66,7 @@ class Follower:
 
     async def _connect(self) -> Session:
         connection = await Session.connect(self._url, autocommit=True, **parameters(self._url, "bds follow"))
-        for name, value in {"role": "bds_reader", "timezone": "UTC", "jit": "off", "bds.company": self._company}.items():
+        for name, value in {"role": "bds_reader", **SETTINGS, "bds.company": self._company}.items():
             await connection.execute("select set_config(%s, %s, false)", (name, value))
         return connection
 

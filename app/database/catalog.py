@@ -30,11 +30,15 @@ class Field:
     unique: bool  # within the company, hence a lookup kind
     reference: str | None  # the navigation whose foreign key this is: "category" for categoryId
     description: str | None
+    stored: str | None = None  # the type of its column, of bds_impl.types
+    allowed: tuple[str, ...] | None = None  # the values of an enum
     identifies: bool | None = None  # whether it names rows: unique and never null, at least now
 
     def __post_init__(self) -> None:
         if self.identifies is None:
             object.__setattr__(self, "identifies", self.unique and self.required)
+        if self.allowed is not None:
+            object.__setattr__(self, "allowed", tuple(self.allowed))
 
     @classmethod
     def computed(cls, name: str, type: types.Name, *, required: bool = True, reference: str | None = None) -> Field:
@@ -151,7 +155,8 @@ ENTITIES: LiteralString = """
 """
 FIELDS: LiteralString = """
     select f.entity, f.name, f.column_name as "column", f.type, f.precision, f.scale, f.max_length, f.required, f.has_default,
-        f.generated, f.is_unique as "unique", f.reference, col_description(e.table_name, f.ordinal) as description
+        f.generated, f.is_unique as "unique", f.reference, f.stored, f.allowed,
+        col_description(e.table_name, f.ordinal) as description
     from bds.fields f join bds.entities e on e.name = f.entity
     order by f.entity, f.ordinal
 """

@@ -18,7 +18,7 @@ from app.config import Config
 from app.database import embedded, migrate
 from app.database.catalog import MODEL, Catalog
 from app.database.directory import HOME, PLACES
-from app.database.pools import IDLE_TIMEOUT, parameters
+from app.database.pools import IDLE_TIMEOUT, SETTINGS, configure, parameters
 from app.errors import ServiceError
 
 log = logging.getLogger("bds.db")
@@ -107,7 +107,7 @@ def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[A
             if not start.goes_on():
                 raise
             time.sleep(RECONNECT)
-    connection.execute("set timezone = 'UTC'")
+    configure(connection)
     connection.execute(sql.SQL("select " + IDLE_TIMEOUT).format(False))
     if role:
         connection.execute(f"set role {role}")
@@ -168,7 +168,7 @@ async def snapshot(url: str, company: str) -> AsyncIterator[tuple[psycopg.AsyncC
     catalog = await load_catalog(url)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url)) as connection:
         await connection.execute("begin isolation level repeatable read, read only")
-        for name, value in {"role": "bds_reader", "timezone": "UTC", "jit": "off", "bds.company": company}.items():
+        for name, value in {"role": "bds_reader", **SETTINGS, "bds.company": company}.items():
             await connection.execute("select set_config(%s, %s, true)", (name, value))
         yield connection, catalog
 

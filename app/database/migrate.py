@@ -83,6 +83,8 @@ DEPENDENTS = """
         union all select 'pg_class'::regclass, oid from pg_class where relnamespace = to_regnamespace(%(schema)s)
         union all select 'pg_rewrite'::regclass, r.oid from pg_rewrite r join pg_class c on c.oid = r.ev_class
             where c.relnamespace = to_regnamespace(%(schema)s)
+        union all select 'pg_attrdef'::regclass, a.oid from pg_attrdef a join pg_class c on c.oid = a.adrelid
+            where c.relnamespace = to_regnamespace(%(schema)s)
         union all select 'pg_type'::regclass, oid from pg_type where typnamespace = to_regnamespace(%(schema)s)
         union all select 'pg_constraint'::regclass, oid from pg_constraint where connamespace = to_regnamespace(%(schema)s)
         union all select 'pg_namespace'::regclass, to_regnamespace(%(schema)s)::oid

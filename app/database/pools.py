@@ -42,6 +42,8 @@ IDLE_TIMEOUT: LiteralString = """
         coalesce(nullif(current_setting('idle_in_transaction_session_timeout'), '0'), '5min'), {}
     )
 """
+# of every session: how values are written, whatever the database or the login has set; and no statement is compiled
+SETTINGS = {"timezone": "UTC", "intervalstyle": "iso_8601", "bytea_output": "hex", "extra_float_digits": "1", "jit": "off"}
 BEGIN: LiteralString = "begin"
 READ_ONLY: LiteralString = "begin read only"
 SNAPSHOT: LiteralString = "begin isolation level repeatable read, read only"
@@ -51,6 +53,12 @@ def parameters(url: str, name: str = "bds") -> dict[str, Any]:
     """Connection parameters that `url` does not set itself."""
     given = conninfo_to_dict(url)
     return {key: value for key, value in {"application_name": name, **TIMEOUTS}.items() if key not in given}
+
+
+def configure(connection: psycopg.Connection[Any]) -> None:
+    """Make the settings of a synchronous session."""
+    calls = [sql.SQL("set_config({}, {}, false)").format(*each) for each in SETTINGS.items()]
+    connection.execute(sql.SQL("select ") + sql.SQL(", ").join(calls))
 
 
 async def check_if_readable(connection: psycopg.AsyncConnection[Any]) -> None:
@@ -78,7 +86,7 @@ class Pool:
         self.keeps_sessions = config.pooler != "transaction"  # whether a session keeps its settings between two uses
         self.is_down = False
         self._config, self._url, self._is_required = config, url, is_required
-        self._settings = {"role": role, "timezone": "UTC", "jit": "off"}
+        self._settings = {"role": role, **SETTINGS}
         if role == "bds_reader":
             self._settings["statement_timeout"] = f"{config.statement_timeout}s"
         self._pool = self._closed_pool()

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg_pool import ConnectionPool
 
-from app.database.pools import parameters
+from app.database.pools import configure, parameters
 
 SIZE = 4  # sessions of a process; imports of one company run one after the other
 WAIT = 5.0  # seconds that an import waits for a session
@@ -49,5 +49,5 @@ class Writers:
 
 
 def _configure(connection: psycopg.Connection[Any]) -> None:
-    connection.execute("select set_config('timezone', 'UTC', false), set_config('jit', 'off', false)")
+    configure(connection)
     connection.execute("set role bds_writer")

@@ -22,7 +22,7 @@ CONTAINER = "Container"
 EDMX = "http://docs.oasis-open.org/odata/ns/edmx"
 EDM = "http://docs.oasis-open.org/odata/ns/edm"
 VOCABULARIES = "https://oasis-tcs.github.io/odata-vocabularies/vocabularies"
-ALIASES = {name: f"Org.OData.{name}.V1" for name in ("Core", "Capabilities", "Aggregation")}
+ALIASES = {name: f"Org.OData.{name}.V1" for name in ("Core", "Capabilities", "Aggregation", "Validation")}
 
 # Annotations of entity sets: term -> property of its record -> value.
 SET_CAPABILITIES: dict[str, dict[str, bool | int]] = {
@@ -111,6 +111,10 @@ def _property(parent: Element, each: Field) -> None:
     facets |= named(each.type).facets or {}
     element = SubElement(parent, "Property", {"Name": each.name, "Type": TYPE_NAMES[each.type], **facets})
     _description(element, each.description)
+    if each.allowed is not None:
+        collection = SubElement(_annotation(element, "Validation.AllowedValues"), "Collection")
+        for value in each.allowed:
+            SubElement(SubElement(collection, "Record"), "PropertyValue", Property="Value", String=value)
     if each.name in ("id", "updatedAt") or each.generated:
         _annotation(element, "Core.Computed", Bool="true")
 

@@ -145,7 +145,10 @@ def _aggregates() -> list[Function]:
         ("whole", "whole"),
         ("number", "numeric"),
     ]
-    ordered: tuple[Type, ...] = (*(each.name for each in TYPES.values() if each.kind not in ("text", "bool", "uuid")), "whole")
+    ordered: tuple[Type, ...] = (
+        *(each.name for each in TYPES.values() if each.kind not in ("text", "bool", "uuid", "binary")),
+        "whole",
+    )
     functions = [Function("sum", (type,), total, "sum({0})", partial=True) for type, total in sums]
     for name in ("avg", "average"):
         functions += [Function(name, (type,), "numeric", "avg({0})", partial=True) for type, _ in sums]
@@ -187,6 +190,8 @@ def _cast(source: Type, target: Name) -> str | None:
     match source, target:
         case _, _ if source == target:
             return "{0}"
+        case ("bytea", _) | (_, "bytea"):
+            return None
         case "timestamptz", "text":
             return f'to_char({LOCAL}, \'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\')'
         case _, "text":

@@ -21,7 +21,7 @@ class Node:
 class Literal(Node):
     """A literal as it was written, without its quotes."""
 
-    kind: Choice["text", "number", "bool", "null", "date", "timestamp", "time", "uuid"]
+    kind: Choice["text", "number", "bool", "null", "date", "timestamp", "time", "uuid", "interval", "bytea"]
     text: str
 
 

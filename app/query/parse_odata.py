@@ -176,6 +176,8 @@ class _Builder(OperatorBuilder):
         return Size(path.at, path)
 
     def typed(self, kind: Token, text: Token) -> Node:
+        if name := {"duration": "interval", "binary": "bytea"}.get(kind):
+            return Literal(position(kind), cast(Any, name), text[1:-1])
         return Unsupported(position(kind), f"a literal of type {kind}")
 
     def special(self, what: Token, *rest: object) -> Node:

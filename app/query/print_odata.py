@@ -9,6 +9,7 @@ and a test of OData that null would pass gets `and ... ne null`:
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 
 from app.query.functions import PATTERNS
@@ -138,4 +139,8 @@ def _literal(type: Type, value: str) -> str:
         if value.endswith("BC") or value.index("-") > 4:
             raise Unprintable
         return value.replace(" ", "T")
+    if type == "interval":
+        return f"duration'{value}'"
+    if type == "bytea":
+        return f"binary'{base64.urlsafe_b64encode(bytes.fromhex(value[2:])).decode()}'"
     return value

@@ -37,11 +37,12 @@ class Style:
     ids_as_strings: bool = False  # id and every xId
     references_as_strings: bool = False  # every xId
     nested: bool = False  # children inside their parents
+    plain: bool = False  # values as documents have them, where OData's differ
     references: bool = False  # only the @odata.id, relative to the service root unless there is a base
 
 
 ODATA = Style()
-NESTED = Style(ids_as_strings=True, nested=True)
+NESTED = Style(ids_as_strings=True, nested=True, plain=True)
 RECORDS = Style(references_as_strings=True)  # change records, whose own ids are numbers
 
 
@@ -118,6 +119,8 @@ class Writer:
             if not field.precision:
                 text = f"nullif(nullif({text}, 'Infinity'), '-Infinity')"
             return f"coalesce({text}, to_json({{0}})::text)", True
+        if type.odata and not self.style.plain:
+            return type.odata, False
         return type.json, type.is_total
 
     def children(self, step: Navigation, alias: str) -> Composed:

@@ -185,6 +185,8 @@ def _value(field: Field) -> Schema:
     schema = TEXT if field.name == "id" or field.reference else dict(named(field.type).schema)
     if field.max_length is not None:
         schema = {**schema, "maxLength": field.max_length}
+    if field.allowed is not None:
+        schema = {**schema, "enum": [*field.allowed, *([] if field.required else [None])]}
     return schema if field.required else nullable(schema)
 
 

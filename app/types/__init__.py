@@ -16,11 +16,13 @@ from typing import Any, Literal, cast
 
 from app.types import literals
 
-Name = Literal["text", "int2", "int4", "int8", "numeric", "float8", "bool", "date", "time", "timestamptz", "uuid"]
+Name = Literal[
+    "text", "int2", "int4", "int8", "numeric", "float8", "bool", "date", "time", "timestamptz", "interval", "uuid", "bytea"
+]
 # Beyond them, in queries: a whole number of any size (the result of integer arithmetic), a timestamp without its zone (in UTC, for
 # comparison with a date), and the type of null.
 AnyName = Name | Literal["whole", "timestamp", "null"]
-Kind = Literal["text", "integer", "decimal", "double", "bool", "date", "time", "timestamp", "uuid"]
+Kind = Literal["text", "integer", "decimal", "double", "bool", "date", "time", "timestamp", "duration", "uuid", "binary"]
 
 # Conditions on values that PostgreSQL can hold and JSON, import documents and most files cannot.
 ENDLESS = "not ({0} >= '0001-01-01' and {0} < '10000-01-01')"
@@ -28,6 +30,7 @@ NOT_FINITE = "{0} in ('NaN', 'Infinity', '-Infinity')"
 
 PLAIN_TEXT = "{0}::text"
 
+_BASE64 = r"translate(encode({0}, 'base64'), E'\n', '')"  # which PostgreSQL writes in lines of 76 characters
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,12})?)?"
 _EXCEL_BEGAN = "{0} >= '1900-03-01' and {0} <"  # Excel counts a 29 February 1900, which did not exist
@@ -62,9 +65,9 @@ class ColumnType:
     raises ValueError with the expected form; form: the regular expression of texts that OData's cast reads; python: reads the text
     of a value, for templates.
 
-    json: a value in OData and /c; is_total: it is null for no value (else documents have the text, in quotes); text: in documents
-    and files; shown: in files that people read; unimportable: a condition on values that no import accepts, and that documents
-    leave out.
+    json: a value in OData and /c, odata: in OData if it differs there; is_total: it is null for no value (else documents have the
+    text, in quotes); text: in documents and files; shown: in files that people read; unimportable: a condition on values that no
+    import accepts, and that documents leave out.
 
     xsd: the type of XML Schema; xsd_extra: texts of values that it does not have.
 
@@ -85,6 +88,7 @@ class ColumnType:
     form: str = ""
     python: Callable[[str], Any] | None = None
     json: str = "to_json({0})::text"
+    odata: str | None = None
     is_total: bool = True
     text: str = PLAIN_TEXT
     shown: str = PLAIN_TEXT
@@ -171,6 +175,7 @@ _ALL = (
         python=time.fromisoformat,
         xsd="xs:time",
         xsd_extra=("24:00:00",),
+        odata="to_json(case when {0} = '24:00' then '23:59:59.999999' else {0} end)::text",
         parquet=("TIME", "case when {0} < '24:00' then (extract(epoch from {0}) * 1000000)::int8::text end"),
         excel=Cell(
             "round(extract(epoch from {0}) / 86400, 9)", f"{{0}} < '24:00' and {_TO_THE_MILLISECOND}", "hh:mm:ss", 9, time(1)
@@ -206,6 +211,28 @@ _ALL = (
     ColumnType(
         *("uuid", "uuid", "Edm.Guid", "UUID", {"type": "string", "format": "uuid"}, _read("uuid", literals.uuid)),
         form=literals.UUID_FORM,
+    ),
+    ColumnType(
+        *(
+            "interval",
+            "duration",
+            "Edm.Duration",
+            "duration",
+            {"type": "string", "format": "duration"},
+            _read("interval", literals.duration),
+        ),
+        form=literals.DURATION_FORM,
+        # signs stand before single parts in PostgreSQL, before the whole in OData, which has neither months nor years
+        odata="case when extract(year from {0}) = 0 and extract(month from {0}) = 0 then to_json("
+        "case when {0} < '0' then '-' || (-justify_hours({0}))::text else justify_hours({0})::text end)::text end",
+    ),
+    ColumnType(
+        *("bytea", "binary", "Edm.Binary", "base64", {"type": "string", "format": "byte"}, _read("bytea", literals.binary)),
+        json=f"""'"' || {_BASE64} || '"'""",
+        odata=r"""'"' || translate(encode({0}, 'base64'), E'+/\n', '-_') || '"'""",
+        text=_BASE64,
+        shown=_BASE64,
+        parquet=("STRING", f"to_json({_BASE64})::text"),
     ),
 )
 

@@ -5,6 +5,7 @@ Each reader takes a text and returns the value in PostgreSQL's notation, or rais
 
 from __future__ import annotations
 
+import base64
 import re
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -12,7 +13,10 @@ from typing import Literal
 from uuid import UUID
 
 INT8 = range(-(2**63), 2**63)
+_DAYS, _HOURS = ("".join(f"([-+]?[0-9]+{unit})?" for unit in units) for units in ("YMWD", "HM"))
+DURATION_FORM = f"P{_DAYS}(T{_HOURS}([-+]?[0-9]+([.][0-9]{{1,12}})?S)?)?"
 LARGEST_EXPONENT = 308  # of a number, as in a double: results of arithmetic stay far below the limit of numeric
+LEAST_EXPONENT = 324  # the least double is 5e-324
 MOST_DIGITS = 1_000
 UUID_FORM = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 CYCLE = timedelta(days=146_097)  # 400 years
@@ -31,8 +35,8 @@ def number(text: str) -> tuple[Literal["int8", "whole", "numeric"], str]:
     value = Decimal(text)
     if len(value.as_tuple().digits) > MOST_DIGITS:
         raise ValueError(f"expected a number of at most {MOST_DIGITS:,} digits")
-    if value and not -LARGEST_EXPONENT <= value.adjusted() <= LARGEST_EXPONENT:
-        raise ValueError(f"expected a number of at most {LARGEST_EXPONENT} digits before or zeros after its point")
+    if value and not -LEAST_EXPONENT <= value.adjusted() <= LARGEST_EXPONENT:
+        raise ValueError(f"expected a number of at most {LARGEST_EXPONENT} digits before and {LEAST_EXPONENT} after its point")
     if value == value.to_integral_value():
         whole = int(value)
         return ("int8" if whole in INT8 else "whole"), str(whole)
@@ -61,6 +65,8 @@ def day(text: str) -> str:
 
 
 def clock(text: str) -> str:
+    if re.fullmatch(r"24:00(:00(\.0{1,12})?)?", text):
+        return "24:00:00"
     try:
         return _clock(text).isoformat()
     except ValueError:
@@ -114,6 +120,28 @@ def _offset(match: re.Match[str], rest: str) -> timezone:
     hours, minutes = (int(part or 0) for part in match.groups())
     offset = timedelta(hours=hours, minutes=minutes)
     return timezone(-offset if match.group().startswith("-") else offset)
+
+
+def duration(text: str) -> str:
+    """Read a duration such as P1DT2H30M, of ISO 8601 as PostgreSQL and as OData write it."""
+    sign, rest = re.fullmatch(r"([-+]?)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    if not re.fullmatch(DURATION_FORM, rest) or rest[-1] in "PT" or len(max(re.findall("[0-9]+", rest), key=len)) > 9:
+        raise ValueError("expected a duration such as P1DT2H30M")
+    if sign != "-":
+        return rest
+    return re.sub(r"([-+]?)([0-9]+(?:[.][0-9]+)?)", lambda m: f"{'' if m[1] == '-' else '-'}{m[2]}", rest)
+
+
+def binary(text: str) -> str:
+    """Read base64 or base64url, return the bytes in hexadecimal."""
+    try:
+        return rf"\x{base64.b64decode(text.rstrip('=') + '=' * (-len(text.rstrip('=')) % 4), altchars=b'-_', validate=True).hex()}"
+    except ValueError:
+        pass
+    try:
+        return rf"\x{base64.b64decode(text, validate=True).hex()}"
+    except ValueError:
+        raise ValueError("expected base64") from None
 
 
 def truth(text: str) -> str:

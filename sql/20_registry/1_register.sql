@@ -147,6 +147,7 @@ begin
     end if;
     perform bds_registry.check_common_columns(table_name);
     perform bds_registry.check_columns(table_name);
+    perform bds_registry.check_constraints(table_name);
     if not exists (
         select from pg_index i
         where i.indrelid = table_name and i.indisprimary

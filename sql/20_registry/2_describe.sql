@@ -89,6 +89,28 @@ end
 $$;
 comment on function bds_registry.check_common_columns(regclass) is 'Raises BD005 unless the table has the columns that every entity has';
 
+create function bds_registry.typed_columns(table_name regclass)
+    returns table (attnum int2, attname name, written text, base regtype, typmod int, type text)
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    with recursive under (attnum, attname, written, base, typmod) as (
+        select a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid, a.atttypmod
+        from pg_attribute a where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
+        union all
+        select u.attnum, u.attname, u.written, t.typbasetype, t.typtypmod
+        from under u join pg_type t on t.oid = u.base
+        where t.typtype = 'd'
+    )
+    select u.attnum, u.attname, u.written, u.base, u.typmod, k.name
+    from under u
+    join pg_type t on t.oid = u.base and t.typtype <> 'd'
+    left join bds_impl.types k on case when t.typtype = 'e' then 'anyenum' else t.oid::regtype end = any (k.stored);
+$$;
+comment on function bds_registry.typed_columns(regclass) is
+    'The columns of a table with their types: as they are written, below all domains, and in bds_impl.types, null if columns cannot have it';
+
 create function bds_registry.check_columns(table_name regclass)
     returns void
     language plpgsql
@@ -123,18 +145,14 @@ begin
     end loop;
 
     for odd in
-        select a.attname, format_type(a.atttypid, a.atttypmod) as type
-        from pg_attribute a join pg_type t on t.oid = a.atttypid
-        where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
-            and coalesce(nullif(t.typbasetype, 0), t.oid) <> all (array[
-                'text', 'varchar', 'bpchar', 'int2', 'int4', 'int8', 'numeric', 'float8', 'bool', 'date', 'time', 'timestamptz',
-                'uuid'
-            ]::regtype[]::oid[])
+        select c.attname, c.written
+        from bds_registry.typed_columns(table_name) c
+        where c.type is null
     loop
         raise exception using
             errcode = 'BD005',
-            message = format('column %s.%s has the unsupported type %s', table_name, odd.attname, odd.type),
-            hint = 'use text, smallint, integer, bigint, numeric, double precision, boolean, date, time, timestamptz or uuid';
+            message = format('column %s.%I has the unsupported type %s', table_name, odd.attname, odd.written),
+            hint = format('use %s', (select string_agg(s::text, ', ' order by s::text) from bds_impl.types t, unnest(t.stored) s));
     end loop;
 
     for odd in
@@ -152,6 +170,30 @@ $$;
 comment on function bds_registry.check_columns(regclass) is
     'Raises BD005 for a column whose name, type or collation fields cannot have';
 
+create function bds_registry.check_constraints(table_name regclass)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    odd record;
+begin
+    for odd in
+        select c.name, c.column_name
+        from bds_registry.finite_checks(table_name) c
+        join pg_constraint k on k.conrelid = table_name and k.conname = c.name
+        where c.standing is null
+    loop
+        raise exception using
+            errcode = 'BD005',
+            message = format('constraint %I of %s is not the one that keeps what JSON does not have out of %I', odd.name, table_name, odd.column_name),
+            hint = format('alter table %s rename constraint %I to another name', table_name, odd.name);
+    end loop;
+end
+$$;
+comment on function bds_registry.check_constraints(regclass) is
+    'Raises BD005 if a constraint has the name, but not the meaning of one that bds.register makes';
+
 create function bds_registry.fields_of(entity_name text, table_name regclass)
     returns setof bds.fields
     language sql
@@ -159,10 +201,11 @@ create function bds_registry.fields_of(entity_name text, table_name regclass)
     set search_path = pg_catalog, pg_temp
 as $$
     select entity_name, bds_registry.camel_case(a.attname), a.attnum, a.attname,
-        case when b.typname in ('varchar', 'bpchar') then 'text' else b.typname end,
-        case when b.typname = 'numeric' and m.typmod > 0 then ((m.typmod - 4) >> 16) & 65535 end,
-        case when b.typname = 'numeric' and m.typmod > 0 then (((m.typmod - 4) & 2047) # 1024) - 1024 end,
-        case when b.typname in ('varchar', 'bpchar') and m.typmod > 0 then m.typmod - 4 end,
+        (select t.typname from pg_type t where t.oid = k.shown), c.type,
+        case when c.base = 'numeric'::regtype and c.typmod > 0 then ((c.typmod - 4) >> 16) & 65535 end,
+        case when c.base = 'numeric'::regtype and c.typmod > 0 then (((c.typmod - 4) & 2047) # 1024) - 1024 end,
+        case when c.base in ('varchar'::regtype, 'bpchar'::regtype) and c.typmod > 0 then c.typmod - 4 end,
+        (select array_agg(e.enumlabel::text order by e.enumsortorder) from pg_enum e where e.enumtypid = c.base),
         a.attnotnull,
         a.attname = 'updated_at' or a.atthasdef or a.attidentity <> '',
         a.attgenerated <> '',
@@ -179,11 +222,10 @@ as $$
         case when a.attname ~ '_id$' and bds_registry.target_of(table_name, a.attname) is not null then
             bds_registry.camel_case(regexp_replace(a.attname, '_id$', ''))
         end
-    from pg_attribute a
-    join pg_type t on t.oid = a.atttypid
-    join pg_type b on b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
-    cross join lateral (select case when t.typbasetype <> 0 then t.typtypmod else a.atttypmod end) as m (typmod)
-    where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped and a.attname <> 'company_id';
+    from bds_registry.typed_columns(table_name) c
+    join bds_impl.types k on k.name = c.type
+    join pg_attribute a on a.attrelid = table_name and a.attnum = c.attnum
+    where a.attname <> 'company_id';
 $$;
 comment on function bds_registry.fields_of(text, regclass) is 'The columns of a table as fields of an entity';
 
@@ -232,6 +274,7 @@ as $$
 begin
     perform bds_registry.check_common_columns(this.table_name);
     perform bds_registry.check_columns(this.table_name);
+    perform bds_registry.check_constraints(this.table_name);
     perform bds_registry.check_references(
         this.table_name, this.name,
         -- its column may have another name by now

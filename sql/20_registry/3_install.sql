@@ -170,17 +170,36 @@ $$;
 comment on function bds_registry.install_policies(bds.entities) is
     'Sets row level security and grants of a table: a writer sees only rows of the company that its session has named';
 
-create function bds_registry.finite_checks(entity_name text, out name text, out column_name name, out type text)
+create function bds_registry.plain(expression text)
+    returns text
+    language sql
+    immutable
+    -- (price)::numeric of a domain
+    return regexp_replace(lower(expression collate "C"), '[() ]|::(timestamp with time zone|double precision|[a-z0-9]+)', '', 'g');
+comment on function bds_registry.plain(text) is 'The text of a condition without spaces, parentheses and casts, to be compared';
+
+create function bds_registry.finite_checks(
+    table_name regclass, out name text, out column_name name, out condition text, out standing name
+)
     returns setof record
     language sql
     stable
     set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+    set datestyle = 'ISO'
 as $$
-    select left(f.column_name, 53) || '_is_finite', f.column_name, f.type
-    from bds.fields f
-    where f.entity = entity_name and f.name <> 'updatedAt' and f.type in ('numeric', 'float8', 'date', 'timestamptz');
+    select case when octet_length(c.attname) <= 53 then c.attname else md5(c.attname) end || '_is_finite', c.attname, d.condition, (
+        select min(k.conname) from pg_constraint k
+        where k.conrelid = table_name and k.contype = 'c' and k.conkey = array[c.attnum]
+            and bds_registry.plain(pg_get_expr(k.conbin, k.conrelid)) = bds_registry.plain(d.condition)
+    )
+    from bds_registry.typed_columns(table_name) c
+    join bds_impl.types t on t.name = c.type and t.finite is not null
+    cross join lateral (select bds_impl.fill(t.finite, 'column', c.attname)) as d (condition)
+    where c.attname <> 'updated_at';
 $$;
-comment on function bds_registry.finite_checks(text) is 'The names of the CHECKs of columns whose values JSON may not represent';
+comment on function bds_registry.finite_checks(regclass) is
+    'The CHECKs that a table needs against values that JSON cannot represent; standing: the constraint that is there, whatever its name';
 
 create function bds_registry.install_checks(this bds.entities)
     returns void
@@ -188,32 +207,20 @@ create function bds_registry.install_checks(this bds.entities)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    field     record;
-    condition text;
-    name      text;
+    due record;
 begin
-    for field in select f.* from bds_registry.finite_checks(this.name) f loop
-        name := field.name;
-        continue when exists (select from pg_constraint k where k.conrelid = this.table_name and k.conname = name);
-        -- JSON has no NaN (which PostgreSQL sorts above infinity), and its readers support these years only
-        condition := case field.type
-            when 'numeric' then '{column:I} > ''-infinity''::numeric and {column:I} < ''infinity''::numeric'
-            when 'float8' then '{column:I} > ''-infinity''::float8 and {column:I} < ''infinity''::float8'
-            when 'date' then '{column:I} between date ''0001-01-01'' and date ''9999-12-31'''
-            else '{column:I} >= timestamptz ''0001-01-01 00:00:00+00'' and {column:I} < timestamptz ''10000-01-01 00:00:00+00'''
-        end;
-        perform bds_registry.run(format(
-            'alter table %s add constraint %I check (%s) not valid',
-            this.table_name, name, bds_impl.fill(condition, 'column', field.column_name)
-        ));
+    for due in select * from bds_registry.finite_checks(this.table_name) c where c.standing is null loop
+        perform bds_registry.run(
+            format('alter table %s add constraint %I check (%s) not valid', this.table_name, due.name, due.condition)
+        );
         begin
-            perform bds_registry.run(format('alter table %s validate constraint %I', this.table_name, name));
+            perform bds_registry.run(format('alter table %s validate constraint %I', this.table_name, due.name));
         exception when check_violation then
             raise warning using
                 message = format(
-                    '%s has rows whose %I is not valid in JSON; they are shown as text or null', this.table_name, field.column_name
+                    '%s has rows whose %I is not valid in JSON; they are shown as text or null', this.table_name, due.column_name
                 ),
-                hint = format('correct them, then: alter table %s validate constraint %I', this.table_name, name);
+                hint = format('correct them, then: alter table %s validate constraint %I', this.table_name, due.name);
         end;
     end loop;
 end
@@ -257,9 +264,7 @@ begin
     for made in select t.tgname from pg_trigger t where t.tgrelid = table_name and t.tgname ~ '^bds_' and not t.tgisinternal loop
         execute format('drop trigger %I on %s', made, table_name);
     end loop;
-    for made in
-        select k.conname from pg_constraint k where k.conrelid = table_name and k.contype = 'c' and k.conname ~ '_is_finite$'
-    loop
+    for made in select c.standing from bds_registry.finite_checks(table_name) c where c.standing = c.name loop
         execute format('alter table %s drop constraint %I', table_name, made);
     end loop;
     for made in

@@ -45,6 +45,20 @@ end
 $$;
 comment on function bds_registry.drop_views(text) is 'Drops the views of an entity';
 
+create function bds_registry.shown(this bds.fields, expression text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select format(case when a.atttypid = t.shown then '%s' else '%s%s::%s' end, expression, t.through, t.shown)
+    from bds_impl.types t
+    join bds.entities e on e.name = this.entity
+    join pg_attribute a on a.attrelid = e.table_name and a.attnum = this.ordinal
+    where t.name = this.stored;
+$$;
+comment on function bds_registry.shown(bds.fields, text) is 'The value of a column as views show it: texts as text, without domains';
+
 create function bds_registry.install_views(this bds.entities)
     returns void
     language plpgsql
@@ -54,7 +68,9 @@ declare
     columns text;
 begin
     perform bds_registry.comment_columns(this);
-    select string_agg(format('%I as %I', f.column_name, f.name), E',\n    ' order by f.ordinal) into columns
+    select string_agg(
+        format('%s as %I', bds_registry.shown(f, quote_ident(f.column_name)), f.name), E',\n    ' order by f.ordinal
+    ) into columns
     from bds.fields f
     where f.entity = this.name;
     -- select company_id,
@@ -98,6 +114,7 @@ begin
         ) d (name, description)
         join pg_attribute a on a.attrelid = this.table_name and a.attname = d.name
         where col_description(a.attrelid, a.attnum) is null
+        order by a.attnum
     loop
         perform bds_registry.run(format('comment on column %s.%I is %L', this.table_name, own.name, own.description));
     end loop;
@@ -128,6 +145,7 @@ begin
         from pg_attribute a
         left join bds.fields f on f.entity = this.name and f.ordinal = a.attnum
         where a.attrelid = this.table_name and a.attnum > 0 and (f.name is not null or a.attname = 'company_id' and view !~ '^my\.')
+        order by a.attnum
     loop
         perform bds_registry.run(format('comment on column %s.%I is %L', view, field.name, field.description));
     end loop;

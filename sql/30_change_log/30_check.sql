@@ -84,19 +84,16 @@ comment on function bds_change_log.require_unaltered(text) is 'Raises BD007 with
 create function bds_change_log.probe_of(type text)
     returns text
     language sql
-    immutable
+    stable
     set search_path = pg_catalog, pg_temp
-    return (
-        select p.probe
-        from (values
-            ('numeric', '0.01234567890123456789012345678901234567890'),
-            ('timestamp', '2000-01-01 00:00:00.654321+00'),
-            ('time', '00:00:00.654321'),
-            ('character', repeat('x', substring(type from '\((\d{1,3})\)')::int))
-        ) as p (prefix, probe)
-        where starts_with(type, p.prefix) and pg_input_is_valid(p.probe, type)
-        limit 1
-    );
+as $$
+    select p.probe
+    from bds_impl.types t
+    cross join lateral (
+        select case when t.shown = 'text'::regtype then repeat(t.probe, substring(type from '\((\d{1,3})\)')::int) else t.probe end
+    ) p (probe)
+    where to_regtype(type)::regtype = any (t.stored) and pg_input_is_valid(p.probe, type);
+$$;
 comment on function bds_change_log.probe_of(text) is
     'A value that a column of a type stores, rounds or rejects, depending on its length or scale; null if the type has neither';
 
@@ -108,6 +105,8 @@ create function bds_change_log.make_check_function(this bds.entities)
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
+    set intervalstyle = 'postgres'
+    set bytea_output = 'hex'
 as $$
 declare
     columns  bds.column_history[];
@@ -128,6 +127,8 @@ begin
 create or replace function bds_log.{function:I}() returns boolean language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
+set intervalstyle = 'postgres'
+set bytea_output = 'hex'
 as $function$
 declare
     this  bds.entities := (select e from bds.entities e where e.name = {entity:L});

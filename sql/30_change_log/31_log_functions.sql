@@ -11,6 +11,8 @@ set search_path = pg_catalog, pg_temp
 -- old values are stored in one format, whatever the session has set
 set timezone = 'UTC'
 set extra_float_digits = 1
+set intervalstyle = 'postgres'
+set bytea_output = 'hex'
 set enable_nestloop = on
 set enable_hashjoin = on
 -- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one

@@ -11,6 +11,8 @@ create function bds_change_log.row_now(company text, entity text, id bigint)
     -- the settings with which the log triggers store old values
     set timezone = 'UTC'
     set extra_float_digits = 1
+    set intervalstyle = 'postgres'
+    set bytea_output = 'hex'
 as $$
 declare
     this      bds.entities;
@@ -118,6 +120,8 @@ create function bds_change_log.undo_steps(company text, entity text, id bigint, 
     -- the settings with which the log triggers store old values
     set timezone = 'UTC'
     set extra_float_digits = 1
+    set intervalstyle = 'postgres'
+    set bytea_output = 'hex'
 as $$
     -- undoing begins with the current row, in a step without a change
     select null::bds.change_log, null, bds_change_log.row_now(company, entity, id), null, null

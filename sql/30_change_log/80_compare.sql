@@ -95,6 +95,8 @@ create function bds_change_log.compare_rows(this bds.entities, company text)
     set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
     set extra_float_digits = 1
+    set intervalstyle = 'postgres'
+    set bytea_output = 'hex'
 as $$
 begin
     delete from bds.log_findings f where f.entity = this.name and (company is null or f.company_id = company);
@@ -150,6 +152,8 @@ create function bds_change_log.record_rows(this bds.entities, company text)
     set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
     set extra_float_digits = 1
+    set intervalstyle = 'postgres'
+    set bytea_output = 'hex'
 as $$
 begin
     perform bds.lock_company(company);

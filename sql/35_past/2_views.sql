@@ -34,18 +34,15 @@ create function bds_past.value(this bds.fields)
 as $$
     select bds_impl.fill(
         -- the column once had another type, whose values may not be valid now
-        case when count(distinct h.type) > 1 then 'case when pg_input_is_valid({text}, {type:L}) then ({text})::{type} end'
-            else '({text})::{type}'
+        case when count(distinct h.type) > 1 then 'case when pg_input_is_valid({logged}, {type:L}) then ({logged})::{type} end'
+            else '({logged})::{type}'
         end,
-        'text', format('g.state ->> %L', this.name), 'type', b.typname::text
+        'logged', bds_impl.fill(t.logged, 'state', 'g.state', 'field', this.name), 'type', t.shown::text
     )
-    from bds.entities e
-    join pg_attribute a on a.attrelid = e.table_name and a.attnum = this.ordinal
-    join pg_type t on t.oid = a.atttypid
-    join pg_type b on b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
+    from bds_impl.types t
     join bds.column_history h on h.entity = this.entity and h.ordinal = this.ordinal
-    where e.name = this.entity
-    group by b.typname
+    where t.name = this.stored
+    group by t.name
 $$;
 comment on function bds_past.value(bds.fields) is 'The value of a field in g.state, with its present type';
 
@@ -75,13 +72,8 @@ as $$
             E',\n    ' order by f.ordinal
         )
         from bds.fields f
-        join pg_attribute a on a.attrelid = this.table_name and a.attnum = f.ordinal
-        join pg_type t on t.oid = a.atttypid
-        join pg_type b on b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
-        cross join lateral (
-            -- all views have the same types, so that the planner flattens their union
-            select format(case when t.typtype = 'd' then 't.%I::' || b.typname else 't.%I' end, f.column_name) as value
-        ) present
+        -- all views have the same types, so that the planner flattens their union
+        cross join lateral (select bds_registry.shown(f, format('t.%I', f.column_name))) present (value)
         where f.entity = this.name
     )
 $$;

@@ -63,6 +63,8 @@ create or replace function bds.rows_at(company text, entity text, version bigint
     -- the settings with which the log triggers store old values
     set timezone = 'UTC'
     set extra_float_digits = 1
+    set intervalstyle = 'postgres'
+    set bytea_output = 'hex'
     -- a row costs far more to write as JSON than to pass between processes
     set parallel_tuple_cost = 0.01
 as $$

@@ -1,7 +1,7 @@
 -- The feed's view of the registry: columns, keys, parents, children and families of entities.
 
 create or replace view bds.import_columns as
-select f.entity, coalesce(f.reference, f.name) as name, f.column_name, f.type, format_type(a.atttypid, a.atttypmod) as sql_type,
+select f.entity, coalesce(f.reference, f.name) as name, f.column_name, f.stored as type, format_type(a.atttypid, a.atttypmod) as sql_type,
     f.required, pg_get_expr(d.adbin, d.adrelid) as default_expression, f.is_unique, n.target,
     f.reference is not null and f.reference = e.parent_navigation as is_parent, f.ordinal
 from bds.fields f
@@ -14,7 +14,7 @@ comment on view bds.import_columns is 'What an import may say of an entity: fiel
 comment on column bds.import_columns.entity is 'The entity';
 comment on column bds.import_columns.name is 'The name in the import document: a field, or a reference by its navigation';
 comment on column bds.import_columns.column_name is 'The column';
-comment on column bds.import_columns.type is 'The type, as in bds.fields';
+comment on column bds.import_columns.type is 'The type of the column, as bds_impl.types names it';
 comment on column bds.import_columns.sql_type is 'The type in SQL, with its precision';
 comment on column bds.import_columns.required is 'Whether the column is not null';
 comment on column bds.import_columns.default_expression is 'The column''s default';

@@ -1,39 +1,42 @@
 -- What templates may say of an entity and of its columns.
 
 create function bds_feed.read_value(
-    c bds.import_columns, out given text, out valid text, out value text, out read text, out cleared text, out named text
+    c bds.import_columns, out given text, out valid text, out value text, out read text, out cleared text, out named text, out expected text
 )
     language plpgsql
-    immutable
+    stable
     strict
 as $$
 declare
     -- only what is shorter than any text needs a check or a cast
     plain boolean := c.sql_type = 'text';
+    type  bds_impl.types;
+    text  text;
 begin
+    select t.* into strict type from bds_impl.types t where t.name = c.type;
     given := format('s.%I', c.name);
-    valid := format('bds_feed.is_value(%s, %L, %L)', given, c.type, c.sql_type);
-    value := case when c.type = 'text' then format('bds_feed.staged_text(%s)', given) else given end;
-    value := case when plain then value else format('%s::%s', value, c.sql_type) end;
+    text := case when type.shown = 'text'::regtype then format('bds_feed.staged_text(%s)', given) else given end;
+    valid := bds_impl.fill(type.valid, 'given', text, 'type', c.sql_type);
+    value := case when plain then text else bds_impl.fill(type.value, 'given', text, 'type', c.sql_type) end;
     -- reading a text is half of the work: what was found valid, $3, is not checked again
     read := case when plain then value else format('case when $3 or %s then %s end', valid, value) end;
     value := case when plain then value else format('case when %s then %s end', valid, value) end;
     cleared := case when c.required then coalesce(c.default_expression, 'null') else 'null' end;
-    named := case
-        when plain then 'l.value'
-        when c.type = 'text' then format('case when pg_input_is_valid(l.value, %1$L) then l.value::%1$s end', c.sql_type)
-        else format('case when bds_feed.is_value(l.value, %1$L, %2$L) then l.value::%2$s end', c.type, c.sql_type)
-    end;
+    named := case when plain then 'l.value' else format(
+        'case when %s then %s end', bds_impl.fill(type.valid, 'given', 'l.value', 'type', c.sql_type),
+        bds_impl.fill(type.value, 'given', 'l.value', 'type', c.sql_type)
+    ) end;
+    expected := replace(type.expected, '{type}', c.sql_type);
 end
 $$;
 comment on function bds_feed.read_value(bds.import_columns) is
     'SQL about the text that a staged row s gives a column: the text, whether it is valid, its value, which is null if it is not, that '
-    'where $3 tells that all are valid, what null makes of it; and the value of this column that a lookup l names';
+    'where $3 tells that all are valid, what null makes of it; the value of this column that a lookup l names; what an error says was expected';
 
 create function bds_feed.written_value(c bds.import_columns, otherwise text, key text)
     returns text
     language sql
-    immutable
+    stable
 as $$
     select case
         when c.target is not null then
@@ -101,7 +104,7 @@ as $$
     select jsonb_build_object(
         'name', c.name, 'field', (select f.name from bds.fields f where f.entity = c.entity and f.column_name = c.column_name),
         'column', c.column_name, 'type', c.sql_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
-        'key', 'key_' || c.name, 'unique', c.is_unique, 'is_parent', c.is_parent, 'expected', bds_feed.expected_value(c.type, c.sql_type),
+        'key', 'key_' || c.name, 'unique', c.is_unique, 'is_parent', c.is_parent, 'expected', r.expected,
         'given', r.given, 'valid', r.valid, 'sound', format($sql$(%1$s is null or %1$s = e'\x01' or %2$s)$sql$, r.given, r.valid), 'value', r.value, 'named', r.named, 'cleared', format('(%s)::%s', r.cleared, c.sql_type),
         'is_constant', r.cleared !~ '\w\(',  -- what a function gives now is not what it gave then
         -- a nested record names its parent even where no record does

@@ -11,18 +11,20 @@
 create function bds_revert.columns_of(entity_name text)
     returns table (
         field text, column_name name, type text, sql_type text, required boolean, default_expression text, is_unique boolean, target text,
-        is_altered boolean
+        logged text, is_altered boolean
     )
     language sql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select f.name, c.column_name, c.type, c.sql_type, c.required, c.default_expression, c.is_unique, c.target,
+    select f.name, c.column_name, c.type, c.sql_type, c.required, c.default_expression, c.is_unique, c.target, t.logged,
         -- what the log has may not be a value of the present type
         exists (
             select from bds.column_history h where h.entity = c.entity and h.ordinal = c.ordinal and h.until < 'infinity'
         )
-    from bds.import_columns c join bds.fields f on f.entity = c.entity and f.column_name = c.column_name
+    from bds.import_columns c
+    join bds.fields f on f.entity = c.entity and f.column_name = c.column_name
+    join bds_impl.types t on t.name = c.type
     where c.entity = entity_name
     order by c.ordinal;
 $$;
@@ -102,17 +104,22 @@ as $$
             ),
             E',\n            '
         ),
-        string_agg(format('when not pg_input_is_valid(r.known ->> %L, %L) then %1$L', c.field, c.type), ' ') filter (where c.is_altered),
+        string_agg(format('when not pg_input_is_valid((%s)::text, %L) then %L', v.logged, c.sql_type, c.field), ' ') filter (where c.is_altered),
         string_agg(format('t.%1$I is distinct from w.%1$I', c.column_name), ' or ') filter (where c.column_name = any (touched)),
         string_agg(format('case when r.left_as ? %L then t.%I is distinct from %s else false end', c.field, c.column_name, v.left_as), ' or ')
     from bds_revert.columns_of(entity_name) c
     cross join lateral (
-        select case when c.is_altered then 'case when pg_input_is_valid({text}, {type:L}) then ({text})::{type} end' else '({text})::{type}' end
+        select case
+            when c.is_altered then 'case when pg_input_is_valid(({logged})::text, {type:L}) then ({logged})::{type} end' else '({logged})::{type}'
+        end
     ) as x (template)
     cross join lateral (
-        select bds_impl.fill(x.template, 'text', format('r.known ->> %L', c.field), 'type', c.type),
-            bds_impl.fill(x.template, 'text', format('r.left_as ->> %L', c.field), 'type', c.type)
-    ) as v (known, left_as);
+        select bds_impl.fill(c.logged, 'state', 'r.known', 'field', c.field), bds_impl.fill(c.logged, 'state', 'r.left_as', 'field', c.field)
+    ) as l (known, left_as)
+    cross join lateral (
+        select l.known, bds_impl.fill(x.template, 'logged', l.known, 'type', c.sql_type),
+            bds_impl.fill(x.template, 'logged', l.left_as, 'type', c.sql_type)
+    ) as v (logged, known, left_as);
 $$;
 comment on function bds_revert.lists_of(text, text[]) is
     'Parts of the statement of bds_revert.compare: the columns w, their values, which of these are not of the present type, and conditions: '

@@ -3,51 +3,16 @@
 
 -- A value for the moment is one that no row has: the first of these that the table's checks accept of the row.
 create function bds_revert.candidates(table_name regclass, column_name name, type text, sql_type text)
-    returns table (n int, tries int, expression text)
+    returns table (n bigint, expression text)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    with ranges (type, middle, step, lowest, highest) as (values
-        ('int2', '0', 'u."@n"', '-32768', '32767'),
-        ('int4', '0', 'u."@n"', '-2147483648', '2147483647'),
-        ('int8', '0', 'u."@n"::numeric', '-9223372036854775808', '9223372036854775807'),
-        ('numeric', '0', 'u."@n"', 'null', 'null'),
-        ('date', 'date ''2000-01-01''', 'u."@n"::int', 'null', 'null'),
-        ('timestamptz', 'timestamptz ''2000-01-01''', 'u."@n" * interval ''1 second''', 'null', 'null')
-    )
-    select c.n, c.tries, format(c.template, table_name, column_name, sql_type)
-    from (
-        select 1, 1, format(
-            'greatest((select least(min(t.%%2$I), %s) from %%1$s t where t.company_id = $1) - %s, %s)', r.middle, r.step, r.lowest)
-        from ranges r where r.type = candidates.type
-        union all
-        select 2, 1, format(
-            'least((select greatest(max(t.%%2$I), %s) from %%1$s t where t.company_id = $1) + %s, %s)', r.middle, r.step, r.highest)
-        from ranges r where r.type = candidates.type
-        union all
-        select 1, 1, 'gen_random_uuid()' where type = 'uuid'
-        union all
-        select 1, 1, 'md5(random()::text || u.id)::%3$s' where type = 'text'
-        union all
-        select 2, 1, '(u.%2$I || lpad(floor(random() * 1e8)::text, 8, ''0''))::%3$s' where type = 'text'
-        union all
-        -- the value with other letters and digits
-        select 3, 20, $sql$(
-            select string_agg(
-                case
-                    when x.c ~ '[0-9]' then floor(random() * 10)::text
-                    when x.c ~ '[a-z]' then chr(97 + floor(random() * 26)::int)
-                    when x.c ~ '[A-Z]' then chr(65 + floor(random() * 26)::int)
-                    else x.c
-                end,
-                '' order by x.n)
-            from string_to_table(u.%2$I, null) with ordinality x (c, n) where g.n > 0
-        )::%3$s$sql$ where type = 'text'
-    ) as c (n, tries, template);
+    select s.n, replace(replace(replace(s.template, '{table}', table_name::text), '{column:I}', quote_ident(column_name)), '{type}', sql_type)
+    from bds_impl.types t cross join unnest(t.stand_ins) with ordinality s (template, n)
+    where t.name = candidates.type;
 $$;
-comment on function bds_revert.candidates(regclass, name, text, text) is
-    'Values that a column may have for the moment, in their order, with the number of tries of a random one';
+comment on function bds_revert.candidates(regclass, name, text, text) is 'Values that a column may have for the moment, in their order';
 
 create function bds_revert.stand_in(entity_name text, table_name regclass, this record)
     returns text
@@ -72,7 +37,7 @@ begin
     from (
         select array_agg(c.expression order by c.n) as expressions,
             string_agg(
-                format('select %s, %s + g.n from generate_series(1, %s) g (n)', c.expression, c.n, c.tries),
+                format('select %s, %s + g.n from generate_series(1, 20) g (n)', c.expression, c.n * 20),
                 ' union all ' order by c.n
             ) as candidates
         from bds_revert.candidates(table_name, this.column_name, this.type, this.sql_type) c
@@ -164,7 +129,11 @@ declare
 begin
     for this in
         select e.name, e.table_name, string_agg(
-            format('%1$I = case when u."@last" ? %1$L then (u."@last" ->> %1$L)::%2$s else t.%1$I end', c.column_name, c.type), ', '
+            format(
+                '%1$I = case when u."@last" ? %1$L then (%3$s)::%2$s else t.%1$I end', c.column_name, c.sql_type,
+                bds_impl.fill(c.logged, 'state', 'u."@last"', 'field', c.column_name)
+            ),
+            ', '
         ) as changes
         from pg_temp.revert_entities e cross join lateral bds_revert.columns_of(e.name) c
         where c.is_unique or c.target is not null

@@ -19,7 +19,10 @@ as $$
     cross join lateral (
         select format('coalesce(k.known ? %L, false)', c.field) as is_known,
             case when c.is_unique or c.target is not null
-                then format('case when u."@last" ? %1$L then (u."@last" ->> %1$L)::%2$s else u.%1$I::%2$s end', c.column_name, c.sql_type)
+                then format(
+                    'case when u."@last" ? %1$L then (%3$s)::%2$s else u.%1$I::%2$s end', c.column_name, c.sql_type,
+                    bds_impl.fill(c.logged, 'state', 'u."@last"', 'field', c.column_name)
+                )
                 else format('u.%I::%s', c.column_name, c.sql_type)
             end as wanted
     ) w
@@ -85,6 +88,8 @@ create function bds_revert.correct(company text, is_guarded boolean)
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
+    set intervalstyle = 'postgres'
+    set bytea_output = 'hex'
 as $$
 declare
     this   record;

@@ -44,6 +44,25 @@ $$;
 comment on function bds_webhooks.filter_branch(bds.hook_filters) is
     'The query of changes and of all hooks whose filter has the shape of this one';
 
+create function bds_webhooks.filter_columns(entity_name text)
+    returns text
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select string_agg(
+        case when a.attname = 'company_id' then '$1'
+            else format('case when g.state ? %L then %s else n.%I end', f.name, bds_past.value(f), f.name)
+        end,
+        ', ' order by a.attnum
+    )
+    from pg_attribute a left join bds.fields f on f.entity = entity_name and f.name = a.attname
+    where a.attrelid = format('api.%I', entity_name)::regclass and a.attnum > 0 and not a.attisdropped;
+$$;
+comment on function bds_webhooks.filter_columns(text) is
+    'The columns of an entity''s view, of those values that g.state has, else of the present row n';
+
 create function bds_webhooks.filter_statement(company text, entity_name text, shapes text[])
     returns text
     language plpgsql
@@ -64,18 +83,17 @@ t as materialized (
     from c cross join lateral (select n.* from api.{entity:I} n where n.company_id = $1 and n.id = c.bds_row offset 0) as v
     where c.bds_state is null and c.bds_undone is null
     union all
-    select c.bds_id, v.*
+    select c.bds_id, {columns}
     from c
+    cross join lateral (select coalesce(c.bds_state, c.bds_undone)) as g (state)
     left join lateral (
-        select to_jsonb(n) as now from api.{entity:I} n where n.company_id = $1 and n.id = c.bds_row offset 0
+        select n.* from api.{entity:I} n where n.company_id = $1 and n.id = c.bds_row and c.bds_state is null offset 0
     ) as n on true
-    cross join lateral jsonb_populate_record(
-        null::api.{entity:I}, coalesce(c.bds_state, coalesce(n.now, '{}') || c.bds_undone)
-    ) as v
-    where c.bds_state is not null or c.bds_undone is not null
+    where g.state is not null
 )
 {branches}$sql$,
         'entity', entity_name,
+        'columns', bds_webhooks.filter_columns(entity_name),
         'branches', (
             select string_agg(bds_webhooks.filter_branch(f), ' union all ' order by f.shape)
             from (

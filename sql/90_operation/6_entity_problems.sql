@@ -87,9 +87,8 @@ as $$
     select 'missing constraint', e.name, format('%I on %s', k.name, e.table_name), 'values that JSON cannot represent can be written',
         bds_registry.mend(e)
     from bds.entities e
-    cross join bds_registry.finite_checks(e.name) k
-    where exists (select from pg_class c where c.oid = e.table_name)
-        and not exists (select from pg_constraint p where p.conrelid = e.table_name and p.conname = k.name)
+    cross join bds_registry.finite_checks(e.table_name) k
+    where k.standing is null
     union all
     select 'invalid index', e.name, i.indexrelid::regclass::text, 'queries do not use it, and a unique one does not prevent duplicates',
         format('reindex index %s', i.indexrelid::regclass)

@@ -70,6 +70,7 @@ as $$
                             ', ',
                             case when n.required <> f.required then case when n.required then 'is not null now' else 'may be null now' end end,
                             case when n.is_unique <> f.is_unique then case when n.is_unique then 'is unique now' else 'is not unique now' end end,
+                            case when n.allowed is distinct from f.allowed then 'has other values now' end,
                             case when n.has_default <> f.has_default then case when n.has_default then 'has a default now' else 'has no default now' end end,
                             case
                                 when n.reference is distinct from f.reference

@@ -32,9 +32,11 @@ create table bds.fields (
     ordinal      int not null,
     column_name  name not null,
     type         text not null,
+    stored       text not null,
     "precision"  int,
     scale        int,
     max_length   int,
+    allowed      text[],
     required     boolean not null,
     has_default  boolean not null,
     generated    boolean not null,
@@ -42,20 +44,19 @@ create table bds.fields (
     reference    text,
 
     primary key (entity, name),
-    unique (entity, column_name),
-    constraint type_is_supported check (type in (
-        'text', 'int2', 'int4', 'int8', 'numeric', 'float8', 'bool', 'date', 'time', 'timestamptz', 'uuid'
-    ))
+    unique (entity, column_name)
 );
 comment on table bds.fields is 'Fields of the entities, as bds.register found them in the tables';
 comment on column bds.fields.entity is 'The entity';
 comment on column bds.fields.name is 'The API name, such as taxNumber';
 comment on column bds.fields.ordinal is 'The column''s number in the table';
 comment on column bds.fields.column_name is 'The column';
-comment on column bds.fields.type is 'The type, as PostgreSQL names it internally: text, int8, numeric ...';
+comment on column bds.fields.type is 'The type of the field, as PostgreSQL names it internally: text, int8, numeric ...';
+comment on column bds.fields.stored is 'The type of the column, as bds_impl.types names it: bpchar or enum where the field is text';
 comment on column bds.fields."precision" is 'Digits of a numeric; null: unlimited';
 comment on column bds.fields.scale is 'Digits of a numeric after the point; null: unlimited';
 comment on column bds.fields.max_length is 'Longest text, in characters; null: unlimited';
+comment on column bds.fields.allowed is 'The values of an enum, in their order; null for other types';
 comment on column bds.fields.required is 'Whether the column is not null';
 comment on column bds.fields.has_default is 'Whether the column has a default';
 comment on column bds.fields.generated is 'Whether the column is computed by the database';

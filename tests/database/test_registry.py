@@ -325,16 +325,45 @@ def test_a_collation_that_takes_different_texts_for_equal_is_refused(operator: O
         ("double precision", ["NaN", "Infinity"]),
         ("date", ["infinity", "-infinity", "0001-12-31 BC", "10000-01-01"]),
         ("timestamptz", ["infinity", "-infinity", "0001-12-31 00:00Z BC", "10000-01-01 00:00Z"]),
+        ("real", ["NaN", "Infinity"]),
+        ("interval", ["infinity", "-infinity"]),
+        ("jsonb", ["null"]),
+        ("data.positive", ["NaN", "Infinity"]),
     ],
 )
 def test_values_that_json_cannot_carry_are_refused_in_a_registered_table(undone: Operator, type: str, values: list[str]) -> None:
     undone.company("acme")
-    undone.connection.execute(THINGS.format(f"value {type}").encode())
+    undone.connection.execute("create domain data.positive as numeric check (value > 0)")
+    # two columns of the longest names, which PostgreSQL cuts in the names of their constraints
+    columns = ", ".join(f"{name} {type}" for name in ("value", "v" * 62, "v" * 63))
+    undone.connection.execute(THINGS.format(columns).encode())
     undone.connection.execute("select bds.register('data.things')")
     for value in values:
-        with pytest.raises(psycopg.errors.CheckViolation, match="value_is_finite"):
-            undone.write("acme", "insert into data.things (value) values (%s)", (value,))
+        for column, check in (("value", "value_is_finite"), ("v" * 62, "_is_finite"), ("v" * 63, "_is_finite")):
+            with pytest.raises(psycopg.errors.CheckViolation, match=check):
+                undone.write("acme", f"insert into data.things ({column}) values (%s)", (value,))
     undone.write("acme", "insert into data.things (value) values (null)")
+    checks = "select count(*) from pg_constraint where conrelid = 'data.things'::regclass and contype = 'c'"
+    undone.connection.execute("drop view api.things, my.things, past.things_changed, past.things_unchanged, past.things_replaced")
+    undone.connection.execute("alter table data.things rename value to worth")
+    undone.connection.execute("select bds.register('data.things')")
+    assert undone.rows(checks) == [(3,)], "a renamed column keeps its constraint"
+
+
+def test_a_constraint_of_another_meaning_is_not_trusted_for_its_name(undone: Operator) -> None:
+    undone.connection.execute(THINGS.format("value numeric constraint value_is_finite check (true or value > 0)").encode())
+    refused = pytest.raises(psycopg.Error, match=r"constraint value_is_finite of data\.things is not the one")
+    with refused as caught, undone.connection.transaction():
+        undone.connection.execute("select bds.register('data.things')")
+    assert caught.value.sqlstate == "BD005"
+    undone.connection.execute("alter table data.things rename constraint value_is_finite to mine")
+    undone.connection.execute("select bds.register('data.things')")
+    undone.connection.execute(
+        "alter table data.things drop constraint value_is_finite, add constraint value_is_finite check (true)"
+    )
+    [(detail, mend)] = undone.rows("select detail, mend from bds.problems where entity = 'things' and kind = 'altered table'")
+    assert "is not the one that keeps" in detail and mend is None
+    assert ("missing constraint",) in undone.rows("select kind from bds.problems where entity = 'things'")
 
 
 def test_rows_that_were_there_before_are_shown_and_warned_of(operator: Operator) -> None:

@@ -83,6 +83,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds_feed.state": ("", "", "", "", "", R, ""),
     "bds_feed.tables": ("", "", "", "", "", R, ""),
     "bds_feed.templates": ("", "", "", "", "", R, ""),
+    "bds_impl.types": ("", "", "", "", "", R, ""),
     "bds_feed.versions": ("", "", "", "", "", R, ""),
     "bds_operation.made": ("", "", "", "", "", "", ""),
     "bds.unfit_hooks": ("", "", "", R, R, "", ""),
@@ -124,7 +125,7 @@ DEFINERS = {
         set_access set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
     "bds_importer": """change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
         import_run import_stage lock_company refuse_company require_unaltered revert row_at row_history rows_at rows_where set_context settle""",
-    "bds_dispatcher": """change_values authenticate claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
+    "bds_dispatcher": """change_values authenticate filter_columns claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
         import_report lock_hook
         record_attempts refuse_company refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_at rows_where match_filters test_hook update_hook""",
 }

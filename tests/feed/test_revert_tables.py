@@ -135,7 +135,7 @@ def test_values_that_became_too_long_are_not_cut(shops: Feed) -> None:
         "select bds.register('data.shops')",
     )
     report = revert(shops, change_set)
-    assert (report["state"], problems(report)) == ("partial", [("shops", "code:B", "invalid_value")])
+    assert (report["state"], problems(report)) == ("partial", [("shops.size", "code:B", "conflict")])
     assert shown(shops, "code, city, size") == [("A", "Wien", "10"), ("B", "Graz", "1"), ("C", "Linz", None)]
 
 

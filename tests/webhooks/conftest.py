@@ -29,11 +29,12 @@ DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Queue:
-    """The hooks of company acme, and the calls of a worker, made in its role."""
+    """The hooks of a company, and the calls of a worker, made in its role."""
 
     url: str
     operator: Operator
     worker: psycopg.Connection[Any]
+    company: str = "acme"
 
     def hook(self, entity: str | None = "products", url: str = "http://127.0.0.1:9/", **more: Any) -> str:
         """Register a hook, and compile its filter as a worker does; returns its id."""
@@ -50,7 +51,7 @@ class Queue:
             catalog = connections.read_catalog(connection)
         [(as_of, entity, filter)] = self.rows("select updated_at, entity, filter from bds.hooks where id = %s", (hook,))
         compiled = json.dumps([each.members() for each in compile_any(catalog, entity, filter)])
-        self.rows("select bds.refit_hook('acme', %s, %s, %s, %s)", (hook, as_of, compiled, catalog.version))
+        self.rows("select bds.refit_hook(%s, %s, %s, %s, %s)", (self.company, hook, as_of, compiled, catalog.version))
 
     def write(self, statement: str, parameters: Any = (), **context: Any) -> list[tuple[Any, ...]]:
         return self.operator.write("acme", statement, parameters, **context)

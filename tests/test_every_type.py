@@ -1,0 +1,320 @@
+"""Each type of column through every reader and every writer: one entity has a column of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from app.database import connections
+from app.formats import READABLE
+from app.query.check_where import WhereChecker
+from app.query.parse_where import parse_filter
+from app.query.print_odata import filter_text
+from tests.auth.client import ask, make_user
+from tests.export.exported import send
+from tests.feed.conftest import Feed
+from tests.service.serving import Reply, Service, running
+from tests.web.visitor import Visitor, visitor
+from tests.webhooks.conftest import DAY, Queue
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A type with two values, the first below the second where it has an order.
+
+    ddl: the column; stored: the values in SQL; odata, plain: in OData's and in other JSON; literal: the first in $filter; wrong: a text
+    that is no value; schema: of OpenAPI.
+    """
+
+    ddl: str
+    stored: tuple[str, str]
+    odata: tuple[Any, Any]
+    literal: str
+    wrong: Any
+    edm: str
+    plain: tuple[Any, Any] = ()  # type: ignore[assignment]
+    logged: tuple[Any, Any] = ()  # type: ignore[assignment]
+    is_ordered: bool = True
+    schema: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", self.plain or self.odata)
+        object.__setattr__(self, "logged", self.logged or self.plain)
+
+
+SAMPLES = {
+    "words": Sample("text", ("a b", "z"), ("a b", "z"), "'a b'", "\0", "Edm.String"),
+    "short": Sample("varchar(4)", ("ab", "abcd"), ("ab", "abcd"), "'ab'", "abcde", "Edm.String", schema={"maxLength": 4}),
+    "padded": Sample(
+        "char(4)", ("ab", "abc"), ("ab", "abc"), "'ab'", "abcde", "Edm.String", logged=("ab  ", "abc "), schema={"maxLength": 4}
+    ),
+    "mood": Sample(
+        "data.mood", ("sad", "very good"), ("sad", "very good"), "'sad'", "bad", "Edm.String", schema={"enum": ["very good", "sad", None]}
+    ),
+    "small": Sample("smallint", ("-3", "7"), (-3, 7), "-3", 40_000, "Edm.Int16"),
+    "whole": Sample("int", ("-3", "7"), (-3, 7), "-3", 1.5, "Edm.Int32"),
+    "long": Sample("bigint", ("-3", "9007199254740993"), (-3, 9007199254740993), "-3", "x", "Edm.Int64"),
+    "amount": Sample("numeric(9, 2)", ("1.5", "1234.56"), (1.50, 1234.56), "1.5", "1e9", "Edm.Decimal"),
+    "free": Sample("numeric", ("0.1", "1e20"), (0.1, 1e20), "0.1", "NaN", "Edm.Decimal"),
+    "single": Sample("real", ("0.1", "2.5"), (0.1, 2.5), "0.1", "1e300", "Edm.Double"),
+    "double": Sample("double precision", ("0.1", "1e300"), (0.1, 1e300), "0.1", "NaN", "Edm.Double"),
+    "flag": Sample("boolean", ("false", "true"), (False, True), "false", "maybe", "Edm.Boolean"),
+    "day": Sample("date", ("2026-01-02", "2026-12-31"), ("2026-01-02", "2026-12-31"), "2026-01-02", "tomorrow", "Edm.Date"),
+    "clock": Sample(
+        "time", ("08:15:30", "24:00"), ("08:15:30", "23:59:59.999999"), "08:15:30", "25:00", "Edm.TimeOfDay", plain=("08:15:30", "24:00:00")
+    ),
+    "at": Sample(
+        "timestamptz", ("2026-01-02 03:04:05.000006+00", "2027-01-01 00:00+00"),
+        ("2026-01-02T03:04:05.000006Z", "2027-01-01T00:00:00.000000Z"), "2026-01-02T03:04:05.000006Z", "now", "Edm.DateTimeOffset",
+        logged=("2026-01-02T03:04:05.000006+00:00", "2027-01-01T00:00:00+00:00"),
+    ),
+    "span": Sample(
+        "interval", ("1 day -1 hour", "30:00"), ("PT23H", "P1DT6H"), "duration'PT23H'", "1 day", "Edm.Duration",
+        plain=("P1DT-1H", "PT30H"), logged=("1 day -01:00:00", "30:00:00"),
+    ),
+    "key": Sample(
+        "uuid", ("0" * 8 + "-0000-0000-0000-" + "0" * 12, "f" * 8 + "-0000-0000-0000-" + "0" * 12),
+        ("0" * 8 + "-0000-0000-0000-" + "0" * 12, "f" * 8 + "-0000-0000-0000-" + "0" * 12),
+        "0" * 8 + "-0000-0000-0000-" + "0" * 12, "0", "Edm.Guid",
+    ),
+    "octets": Sample(
+        "bytea", (r"\x00fb", r"\xfbff"), ("APs=", "-_8="), "binary'APs='", "?", "Edm.Binary", plain=("APs=", "+/8="),
+        logged=(r"\x00fb", r"\xfbff"),
+    ),
+    "document": Sample(
+        "jsonb", ('"text"', '{"a": [1, null]}'), ('"text"', '{"a": [1, null]}'), "'\"text\"'", "null", "Edm.String",
+        logged=("text", {"a": [1, None]}), is_ordered=False,
+    ),
+    "level": Sample("data.level", ("1", "3"), (1, 3), "1", 9, "Edm.Int32"),
+}  # fmt: skip
+
+
+def in_where(value: Any) -> str:
+    """A literal of the filter language of /c."""
+    return json.dumps(value) if isinstance(value, (bool, int, float)) else "'" + value.replace("'", "''") + "'"
+
+
+each_type = pytest.mark.parametrize("name", SAMPLES)
+
+
+@dataclass(frozen=True)
+class World:
+    service: Service
+    feed: Feed
+    anna: Visitor
+    queue: Queue
+
+    def good(self, path: str) -> Any:
+        reply = self.service.ask(path)
+        assert reply.status == 200, reply.body
+        return reply.json
+
+    def found(self, filter: str, select: str = "code") -> list[Any]:
+        rows = self.good(f"/api/odata/demo/samples?$filter={quote(filter)}&$select={select}&$orderby=code")["value"]
+        return [row[select] for row in rows]
+
+    def where(self, filter: str) -> list[Any]:
+        return [row["code"] for row in self.good(f"/c/demo/samples?filter={quote(filter)}&sort=code")["data"]]
+
+    def send(self, *records: dict[str, Any], **directives: Any) -> Any:
+        reply = self.post("/api/demo/import", {**directives, "samples": list(records)})
+        return reply.json
+
+    def post(self, path: str, body: Any = None) -> Reply:
+        return ask(self.service, path, "POST", {"Authorization": self.service.basic, "Content-Type": "application/json"}, body)
+
+    def stored(self, name: str, code: str) -> Any:
+        [(value,)] = self.feed.ask(f"select {name}::text from data.samples where code = %s", code)
+        return value
+
+
+@pytest.fixture(scope="module")
+def world(module_database_url: str) -> Iterator[World]:
+    with running(module_database_url) as service:
+        operator = service.operator
+        operator.connection.execute(
+            "create type data.mood as enum ('very good', 'sad'); create domain data.natural as int check (value >= 0);"
+            " create domain data.level as data.natural check (value < 9)"
+        )
+        columns = ", ".join(f"{name} {sample.ddl}" for name, sample in SAMPLES.items())
+        operator.connection.execute(
+            'create table data.samples (company_id text collate "C" not null, id bigint not null generated by default as identity,'
+            f' code text collate "C" not null, {columns}, updated_at timestamptz not null,'
+            " primary key (company_id, id), unique (company_id, code))"
+        )
+        operator.connection.execute("select bds.register('data.samples')")
+        for number in (0, 1):
+            operator.write("demo", f"insert into data.samples (company_id, code) values ('demo', 'R{number}')")
+        operator.write("demo", "insert into data.samples (company_id, code) values ('demo', 'empty')")
+        for name, sample in SAMPLES.items():
+            for number, value in enumerate(sample.stored):
+                operator.write(
+                    "demo", f"update data.samples set {name} = %s::text::{sample.ddl} where code = 'R{number}'", (value,)
+                )
+        make_user(service, "anna@example.com", "demo")
+        with connections.connect(module_database_url) as connection:
+            catalog = connections.read_catalog(connection)
+        with psycopg.connect(module_database_url, autocommit=True) as worker:
+            worker.execute("set role bds_worker")
+            feed = Feed(module_database_url, catalog, "demo", operator)
+            yield World(service, feed, visitor(service), Queue(module_database_url, operator, worker, "demo"))
+
+
+@each_type
+def test_odata_shows_filters_orders_and_groups_it(world: World, name: str) -> None:
+    sample = SAMPLES[name]
+    assert world.found("true", name) == [*sample.odata, None]
+    assert world.found(f"{name} eq {sample.literal}") == ["R0"]
+    assert world.found(f"{name} ne {sample.literal}") == ["R1", "empty"]
+    assert world.found(f"{name} in ({sample.literal})") == ["R0"]
+    assert world.found(f"{name} eq null") == ["empty"]
+    if sample.is_ordered and name != "flag":
+        assert world.found(f"{name} gt {sample.literal}") == ["R1"]
+    rows = world.good(f"/api/odata/demo/samples?$orderby={name} desc,code&$select=code".replace(" ", "%20"))["value"]
+    assert [row["code"] for row in rows] == ["R1", "R0", "empty"]
+    grouped = world.good(f"/api/odata/demo/samples?$apply=groupby(({name}),aggregate($count%20as%20n))")["value"]
+    assert len(grouped) == 3 and all({name: value, "n": 1} in grouped for value in (*sample.odata, None))
+    value = world.good(f"/api/odata/demo/samples?$apply=aggregate({name}%20with%20countdistinct%20as%20n)")["value"]
+    assert value[0]["n"] == 2
+    assert world.good(f"/api/odata/demo/samples(code='R0')/{name}")["value"] == sample.odata[0]
+    full = world.service.odata("/samples?$filter=code%20eq%20'R0'", Accept="application/json;odata.metadata=full").json["value"][0]
+    assert full.get(f"{name}@odata.type", "#String") in (f"#{sample.edm.removeprefix('Edm.')}", "#String")
+
+
+@each_type
+def test_c_shows_and_filters_it(world: World, name: str) -> None:
+    sample = SAMPLES[name]
+    rows = world.good("/c/demo/samples?sort=code")["data"]
+    assert [row[name] for row in rows] == [*sample.plain, None]
+    condition = f"{name} = {in_where(sample.plain[0])}"
+    assert world.where(condition) == ["R0"]
+    checker = WhereChecker(world.feed.catalog, world.feed.catalog["samples"])
+    assert world.found(filter_text(checker.condition(cast(Any, parse_filter(condition))))) == ["R0"]
+    assert world.where(f"{name} is null") == ["empty"]
+
+
+@each_type
+def test_the_log_has_it_and_the_past_shows_it(world: World, name: str) -> None:
+    sample = SAMPLES[name]
+    [(row,)] = world.feed.ask("select id from data.samples where code = 'R0'")
+    changes = [each for each in world.good(f"/c/demo/samples/{row}/history?limit=100")["data"] if name in (each["new"] or {})]
+    first = changes[-2]  # before it the row was created
+    assert (first["old"][name], first["new"][name]) == (None, sample.plain[0])
+    [(value,)] = world.feed.ask("select bds.row_at('demo', 'samples', %s, %s) -> %s", row, first["version"], name)
+    assert value == sample.logged[0]
+    before = int(first["version"]) - 1
+    for version, expected in ((before, None), (first["version"], sample.plain[0])):
+        found = world.good(f"/c/demo/samples?sort=code&version={version}")["data"]
+        assert [each[name] for each in found if each["code"] == "R0"] == [expected]
+    found = world.good(f"/api/odata/demo@{before}/samples?$filter=code%20eq%20'R0'&$select={name}")["value"]
+    assert found == [{name: None}]
+    assert world.feed.ask("select * from bds.compare_log('demo', 'samples')") == []
+
+
+@each_type
+def test_an_import_sets_it_finds_by_it_and_is_undone(world: World, name: str) -> None:
+    sample = SAMPLES[name]
+    code = f"T-{name}"
+    assert world.send({"code": code, name: sample.plain[0]})["state"] == "completed"
+    stored = world.stored(name, code)
+    assert stored == world.stored(name, "R0")
+    again = world.send({"code": code, name: sample.plain[0]})["entities"]["samples"]
+    assert again == {"created": 0, "updated": 0, "deleted": 0, "unchanged": 1, "failed": 0}
+    changed = world.send({"code": code, name: sample.plain[1]})
+    assert changed["entities"]["samples"]["updated"] == 1 and world.stored(name, code) == world.stored(name, "R1")
+    undone = world.post(f"/api/demo/imports/{changed['importId']}/revert").json
+    assert (undone["state"], world.stored(name, code)) == ("completed", stored)
+    cleared = world.send({"code": code, name: None})
+    assert world.stored(name, code) is None
+    undone = world.post(f"/api/demo/imports/{cleared['importId']}/revert").json
+    assert (undone["state"], world.stored(name, code)) == ("completed", stored)
+    wrong = world.send({"code": code, name: sample.wrong})
+    assert wrong["state"] == "failed", wrong
+    assert [(each["path"], each["code"]) for each in wrong["errors"]][:1] == [(f"samples[0].{name}", "invalid_value")], wrong
+    condition = f"code = '{code}' and {name} = {in_where(sample.plain[0])}"
+    mass = world.send({"@operation": "update", "@where": condition, name: sample.plain[1]})
+    assert mass["entities"]["samples"]["updated"] == 1 and world.stored(name, code) == world.stored(name, "R1"), mass
+    deleted = world.send({"@operation": "delete", "code": code})
+    undone = world.post(f"/api/demo/imports/{deleted['importId']}/revert").json
+    assert (undone["state"], world.stored(name, code)) == ("completed", world.stored(name, "R1"))
+    world.send({"@operation": "delete", "code": code})
+
+
+@pytest.mark.parametrize("format", ["json", *(each.name for each in READABLE)])
+def test_every_format_that_is_read_brings_all_of_them_back(world: World, format: str) -> None:
+    reply = world.service.ask(f"/api/demo/samples?export=true&format={format}")
+    assert reply.status == 200, reply.body
+    report = world.feed.send(reply.body) if format == "json" else send(world.feed, "samples", reply.body)
+    assert (report["state"], report["entities"]["samples"]["unchanged"], report["errors"]) == ("completed", 3, [])
+
+
+@pytest.mark.parametrize("format", ["csv", "html", "pdf", "parquet"])
+def test_the_other_formats_have_it(world: World, format: str) -> None:
+    reply = world.service.ask(f"/api/demo/samples?export=true&format={format}")
+    assert reply.status == 200 and reply.body
+
+
+@each_type
+def test_a_hook_filters_by_it(world: World, name: str) -> None:
+    sample = SAMPLES[name]
+    filter = f"{name} = {in_where(sample.plain[0])}"
+    wanted = {"entity": "samples", "url": "https://example.com/", "filter": filter, "allowInChangeSet": True}
+    hook = world.post("/c/demo/hooks", wanted).json["id"]
+    world.queue.compile(hook)
+    for number in (0, 1):
+        world.send({"code": f"H-{name}-{number}", name: sample.plain[number]})
+    world.send({"code": f"H-{name}-0", "words": "a b"}, {"@operation": "delete", "code": f"H-{name}-1"})
+    world.send({"@operation": "delete", "code": f"H-{name}-0"})
+    assert world.queue.rows(
+        "select routed from bds.route_changes('demo', make_interval(secs => %s), 20000) r (routed, behind)", (DAY,)
+    )
+    matched = world.queue.rows("select operation::text from bds.hook_queue where hook_id = %s order by change_id", (hook,))
+    changes = ["create", "delete"] if name == "words" else ["create", "update", "delete"]
+    assert [operation for (operation,) in matched] == changes
+    assert ask(world.service, f"/c/demo/hooks/{hook}", "DELETE", {"Authorization": world.service.basic}).status == 204
+
+
+def test_pages_show_all_of_them(world: World) -> None:
+    [(row,)] = world.feed.ask("select id from data.samples where code = 'R1'")
+    for path in ("/data/samples", f"/data/samples/{row}", f"/changes/samples/{row}", "/changes"):
+        page = world.anna.get(path)
+        assert page.status == 200, page.reply.body
+    text = world.anna.get(f"/data/samples/{row}").reply.body.decode()
+    for name in ("mood", "span", "octets", "clock"):
+        assert str(SAMPLES[name].plain[1]) in text.replace("&#43;", "+"), name
+
+
+@each_type
+def test_metadata_and_openapi_describe_it(world: World, name: str) -> None:
+    sample = SAMPLES[name]
+    types = world.service.odata("/$metadata", Accept="application/json").json["bds"]["sample"]
+    assert types[name].get("$Type", "Edm.String") == sample.edm
+    if name == "mood":
+        assert types[name]["@Validation.AllowedValues"] == [{"Value": "very good"}, {"Value": "sad"}]
+    openapi = world.good("/openapi.json")["components"]["schemas"]["Sample"]["properties"][name]
+    assert openapi["type"][1] == "null" and all(openapi[key] == value for key, value in sample.schema.items())
+
+
+@pytest.mark.parametrize("type", ["int[]", "int4range", "data.pair", "timestamp", "money", "data.list", "point", "xml", "inet"])
+def test_any_other_type_is_refused_by_name_and_disturbs_nobody(world: World, type: str) -> None:
+    connection = world.service.operator.connection
+    with (
+        pytest.raises(psycopg.Error, match=r"column data\.odd\.strange has the unsupported type") as caught,
+        connection.transaction(),
+    ):
+        connection.execute("create type data.pair as (a int, b int); create domain data.list as int[]")
+        connection.execute(
+            'create table data.odd (company_id text collate "C" not null, id bigint not null generated by default as identity,'
+            f" strange {type}, updated_at timestamptz not null, primary key (company_id, id))"
+        )
+        connection.execute("select bds.register('data.odd')")
+    assert caught.value.sqlstate == "BD005"
+    assert "jsonb" in (caught.value.diag.message_hint or "") and world.service.odata("/$metadata").status == 200
