@@ -35,13 +35,22 @@ def migrate_database(options: argparse.Namespace, config: Config) -> int:
             stdio.write(roles.statements(url))
         return 0
     is_cluster = cluster.is_coordinator(home)
+    code = 0
     for place, url in {**migrate.other_places(home), "": home}.items():
-        for name in migrate.plan(url) if options.plan else migrate.migrate(url):
-            stdio.message((f"{place}: " if place else "") + (f"entity {name}" if ": " in name else f"sql/{name}"))
+        at = f"{place}: " if place else ""
+        reasons = ""
+        try:
+            names = migrate.plan(url) if options.plan else migrate.migrate(url)
+        except migrate.BrokenEntities as error:  # the other entities and places are brought up to date
+            names, reasons, code = error.applied, f"bds: {at}{error}", 1
+        for name in names:
+            stdio.message(at + (f"entity {name}" if ": " in name else f"sql/{name}"))
+        if reasons:
+            stdio.message(reasons)
     if is_cluster:
         for step in cluster.plan(home) if options.plan else cluster.arrange(home):
             stdio.message(step)
-    return 0
+    return code
 
 
 def serve(options: argparse.Namespace, config: Config) -> int:

@@ -47,7 +47,10 @@ def resolve(config: Config) -> str:
         return config.database_url
     url = embedded.start(config.data_dir)
     if not migrate.is_current(url):
-        migrate.migrate(url)
+        try:
+            migrate.migrate(url)
+        except migrate.BrokenEntities as error:  # the others work
+            log.warning("%s", error)
     return url
 
 

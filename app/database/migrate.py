@@ -13,7 +13,8 @@ mends some of that, all of them are due; so they are on another version of Postg
 
 At last, what is generated for entities: only the parts whose statements are not those that were installed (bds.generated).
 Functions of triggers lock nothing and belong to the units' transaction, since they call internal functions.  Views, and what locks
-a table, are installed part by part, each in a transaction of its own.
+a table, are installed part by part, each in a transaction of its own.  A part that fails, because its table was dropped or altered,
+stays as it was and stops no other: `BrokenEntities` names them at the end.
 
 No transaction waits for a lock longer than `LOCK_TIMEOUT`, because other sessions would wait behind it: it is rolled back and tried
 again.  Safe to run twice, to kill at any time and run again, and to run from several processes at once: one works, the others wait
@@ -64,6 +65,12 @@ STANDING = """
 MADE = "select p.oid::regprocedure::text from pg_proc p where p.xmin = pg_current_xact_id()::xid"
 RECORD_MADE = "select bds_operation.record_made(%s)"
 DUE_PARTS = "select d.entity, d.part from bds_registry.due_parts() d"
+# What is wrong with an entity's table, and what mends it.
+TABLE_PROBLEMS = """
+    select p.detail, p.mend from (
+        select * from bds_operation.replaced_tables() union all select * from bds_operation.altered_tables()
+    ) p where p.entity = %s
+"""
 INSTALL_PART = "select bds_registry.install_part(%s, %s), pg_notify('bds_catalog', '')"
 
 PREPARE = """
@@ -117,19 +124,30 @@ class Unit:
         return hashlib.sha256(repr(self.files).encode()).hexdigest()
 
 
+class BrokenEntities(MigrationError):
+    """Everything was applied but parts of entities whose tables were dropped or altered: the message tells why, and what mends it."""
+
+    def __init__(self, applied: list[str], reasons: dict[str, str]) -> None:
+        self.applied = applied
+        number = "1 entity is" if len(reasons) == 1 else f"{len(reasons)} entities are"
+        super().__init__("\n".join([f"{number} not up to date:", *(f"  {entity}: {why}" for entity, why in reasons.items())]))
+
+
 def migrate(url: str, shards: int | None = None) -> list[str]:
     """Apply what is due; returns the names of the units and the parts of entities applied.
 
+    Raises BrokenEntities at the end if parts of some entities could not be installed.
     shards: into how many the tables of a new database are divided (sql/02_shards), a power of 2; None: they are whole.
     """
     with _connect(url) as connection:
         roles.ensure(connection)
         _patiently(connection, partial(_prepare, connection))
-        names = list(_apply_due(connection, partial(_patiently, connection), shards))
+        broken: dict[str, str] = {}
+        names = list(_apply_due(connection, partial(_patiently, connection), broken, shards))
         connection.execute("set role bds_owner")
         # whether it was restored from a dump is not known otherwise
         _patiently(connection, lambda: connection.execute("select bds.after_restore()"))
-        return names
+        return _whole(names, broken)
 
 
 def other_places(url: str) -> dict[str, str]:
@@ -146,15 +164,16 @@ def plan(url: str) -> list[str]:
     Views and tables of entities are not touched: their locks would stop all readers and writers until the end.
     """
     names: list[str] = []
+    broken: dict[str, str] = {}
 
     def work() -> None:
         roles.ensure(connection)
         _prepare(connection)
-        names[:] = _apply_due(connection, lambda step: step(), is_plan=True)
+        names[:] = _apply_due(connection, lambda step: step(), broken, is_plan=True)
 
     with _connect(url) as connection:
         _patiently(connection, work, force_rollback=True)
-    return names
+    return _whole(names, broken)
 
 
 def _connect(url: str) -> psycopg.Connection[Any]:
@@ -214,12 +233,14 @@ def _units() -> Iterator[Unit]:
 def _apply_due(
     connection: psycopg.Connection[Any],
     attempt: Callable[[Callable[[], Any]], Any],
+    broken: dict[str, str],
     shards: int | None = None,
     *,
     is_plan: bool = False,
 ) -> Iterator[str]:
     """Apply what is due, one step after the other, each by `attempt`; yields the names.
 
+    broken: gets the entities of which a part could not be installed, and why.
     is_plan: views and tables of entities are only named.
     """
     applied: dict[str, str] = attempt(partial(_applied, connection))
@@ -240,13 +261,12 @@ def _apply_due(
         if shards and SHARDS not in applied:
             attempt(partial(_prepare_shards, connection, shards))
         generated: list[str] = []
-        attempt(partial(_apply_functions, connection, functions, standing, generated))
+        attempt(partial(_apply_functions, connection, functions, standing, generated, broken))
         yield from (unit.name for unit in functions)
         yield from generated
     for entity, part in attempt(partial(_due_parts, connection)):
-        if not is_plan:
-            attempt(partial(_install_part, connection, entity, part))
-        yield f"{entity}: {part}"
+        if entity not in broken and (is_plan or attempt(partial(_installs_part, connection, entity, part, broken))):
+            yield f"{entity}: {part}"
     if due:
         attempt(partial(_record, connection, functions[-1]))
 
@@ -295,12 +315,18 @@ def _standing(connection: psycopg.Connection[Any]) -> tuple[list[dict[str, Any]]
 
 
 def _apply_functions(
-    connection: psycopg.Connection[Any], units: Sequence[Unit], standing: list[dict[str, Any]], generated: list[str]
+    connection: psycopg.Connection[Any],
+    units: Sequence[Unit],
+    standing: list[dict[str, Any]],
+    generated: list[str],
+    broken: dict[str, str],
 ) -> None:
     """Apply the units, record what they have made, and generate functions of entities; `generated` gets the names of the latter.
 
     standing: what was not as it was made before.
+    broken: gets the entities whose functions could not be generated, and why.
     """
+    broken.clear()  # by an earlier attempt
     connection.execute("delete from public.bds_migrations where name = %s", (LAST,))
     made: set[str] = set()
     for unit in units:
@@ -310,10 +336,8 @@ def _apply_functions(
     connection.execute("set local role bds_owner")
     connection.execute(RECORD_MADE, (Jsonb([each for each in standing if each["object"] not in made]),))
     connection.execute("reset role")
-    parts = [(entity, part) for entity, part in _due_parts(connection) if part == FUNCTIONS]
-    for entity, part in parts:
-        _install_part(connection, entity, part)
-    generated[:] = [f"{entity}: {part}" for entity, part in parts]
+    entities = [entity for entity, part in _due_parts(connection) if part == FUNCTIONS]
+    generated[:] = [f"{entity}: {FUNCTIONS}" for entity in entities if _installs_part(connection, entity, FUNCTIONS, broken)]
 
 
 def _due_parts(connection: psycopg.Connection[Any]) -> list[tuple[str, str]]:
@@ -324,13 +348,30 @@ def _due_parts(connection: psycopg.Connection[Any]) -> list[tuple[str, str]]:
     return due
 
 
-def _install_part(connection: psycopg.Connection[Any], entity: str, part: str) -> None:
+def _installs_part(connection: psycopg.Connection[Any], entity: str, part: str, broken: dict[str, str]) -> bool:
+    """Install a part of an entity; if that fails, leave it as it was and note why in `broken`."""
     connection.execute("set local role bds_owner")
     try:
-        connection.execute(INSTALL_PART, (entity, part))
+        with connection.transaction():
+            _install_part(connection, entity, part)
     except psycopg.Error as error:
-        raise MigrationError(f"{part} of entity {entity}: {error}") from error
+        if error.sqlstate in BUSY or isinstance(error, psycopg.OperationalError):
+            raise MigrationError(f"{part} of entity {entity}: {error}") from error
+        problem = connection.execute(TABLE_PROBLEMS, (entity,)).fetchone()
+        broken[entity] = "; mend: ".join(filter(None, problem or (f"{part}: {error.diag.message_primary}", error.diag.message_hint)))
     connection.execute("reset role")
+    return entity not in broken
+
+
+def _install_part(connection: psycopg.Connection[Any], entity: str, part: str) -> None:
+    connection.execute(INSTALL_PART, (entity, part))
+
+
+def _whole(names: list[str], broken: dict[str, str]) -> list[str]:
+    """The names of what was applied.  Raises BrokenEntities if parts of some entities could not be installed."""
+    if broken:
+        raise BrokenEntities(names, broken)
+    return names
 
 
 def _record(connection: psycopg.Connection[Any], unit: Unit) -> None:

@@ -120,6 +120,19 @@ $$;
 comment on function bds_registry.kind_of(regclass) is
     'The kind of a relation, in words, if triggers cannot log each change of its rows; null for an ordinary table';
 
+create function bds_registry.has_key(table_name regclass)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return exists (
+        select from pg_index i
+        where i.indrelid = table_name and i.indisprimary
+            and (select array_agg(a.attname order by k.n) from unnest(i.indkey::int2[]) with ordinality k (attnum, n)
+                join pg_attribute a on a.attrelid = table_name and a.attnum = k.attnum) = array['company_id', 'id']::name[]
+    );
+comment on function bds_registry.has_key(regclass) is 'Whether the primary key of a table is (company_id, id)';
+
 create function bds_registry.check_table(table_name regclass, name text)
     returns void
     language plpgsql
@@ -135,7 +148,9 @@ begin
         problem := format('%s is %s: expected an ordinary table', table_name, bds_registry.kind_of(table_name));
     elsif name !~ '^[a-z][A-Za-z0-9]{0,39}$' then
         problem := format('%L is not a valid entity name: expected camelCase, at most 40 letters and digits', name);
-    elsif bds_impl.is_reserved(name) or exists (select 1 from bds.companies c where c.id = name) then
+    elsif not exists (select from bds.entities e where e.name = check_table.name)  -- a later version may reserve a word
+        and (bds_impl.is_reserved(name) or exists (select 1 from bds.companies c where c.id = name))
+    then
         problem := format('entity name %L is taken: it is the id of a company or a word of the URLs', name);
     elsif exists (select from bds.entities e where e.table_name = check_table.table_name and e.name <> check_table.name) then
         problem := format('%s is already registered, as entity %s', table_name, (
@@ -148,12 +163,7 @@ begin
     perform bds_registry.check_common_columns(table_name);
     perform bds_registry.check_columns(table_name);
     perform bds_registry.check_constraints(table_name);
-    if not exists (
-        select from pg_index i
-        where i.indrelid = table_name and i.indisprimary
-            and (select array_agg(a.attname order by k.n) from unnest(i.indkey::int2[]) with ordinality k (attnum, n)
-                join pg_attribute a on a.attrelid = table_name and a.attnum = k.attnum) = array['company_id', 'id']::name[]
-    ) then
+    if not bds_registry.has_key(table_name) then
         raise exception using errcode = 'BD005', message = format('%s has no primary key (company_id, id)', table_name);
     end if;
     perform bds_registry.check_rights(table_name);

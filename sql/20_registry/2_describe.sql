@@ -229,72 +229,6 @@ as $$
 $$;
 comment on function bds_registry.fields_of(text, regclass) is 'The columns of a table as fields of an entity';
 
-create function bds_registry.check_references(table_name regclass, entity_name text, parent_navigation text)
-    returns void
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    odd record;
-begin
-    if parent_navigation is not null and not exists (
-        select from bds_registry.fields_of(entity_name, table_name) f where f.reference = parent_navigation
-    ) then
-        raise exception using
-            errcode = 'BD005',
-            message = format('%s has no foreign key (company_id, %s) to a registered table', table_name, parent_navigation);
-    end if;
-
-    for odd in
-        select f.name
-        from bds_registry.fields_of(entity_name, table_name) f
-        where f.name in (
-            select r.reference from bds_registry.fields_of(entity_name, table_name) r
-            union all
-            -- collections of other entities' rows; those of its own rows are named when they are described
-            select n.name from bds.navigations n where n.entity = entity_name and n.many and n.target <> entity_name
-        )
-    loop
-        raise exception using
-            errcode = 'BD005', message = format('%s would have a field and a reference %L', entity_name, odd.name), hint = 'rename the column';
-    end loop;
-end
-$$;
-comment on function bds_registry.check_references(regclass, text, text) is
-    'Raises BD005 if a parent navigation is given that is not a foreign key to a registered table, or if a reference or '
-    'a collection has a field''s name';
-
-create function bds_registry.refusal(this bds.entities)
-    returns text
-    language plpgsql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-begin
-    perform bds_registry.check_common_columns(this.table_name);
-    perform bds_registry.check_columns(this.table_name);
-    perform bds_registry.check_constraints(this.table_name);
-    perform bds_registry.check_references(
-        this.table_name, this.name,
-        -- its column may have another name by now
-        coalesce(
-            (
-                select n.reference
-                from bds.fields f join bds_registry.fields_of(this.name, this.table_name) n on n.ordinal = f.ordinal
-                where f.entity = this.name and f.reference = this.parent_navigation
-            ),
-            this.parent_navigation
-        )
-    );
-    return null;
-exception when sqlstate 'BD005' then
-    return sqlerrm;
-end
-$$;
-comment on function bds_registry.refusal(bds.entities) is
-    'Why the table of an entity cannot be registered again as it is, if only a person can change that';
-
 create function bds_registry.describe_fields(entity_name text, table_name regclass)
     returns void
     language plpgsql
@@ -313,39 +247,21 @@ create function bds_registry.describe_navigations(entity_name text)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    this  bds.entities;
-    way   record;
-    back  text;
-    child boolean;
+    this bds.entities;
 begin
     select * into strict this from bds.entities e where e.name = entity_name;
     -- both sides of this entity's foreign keys; foreign keys of other entities belong to their description
     delete from bds.navigations n
     where (n.entity = entity_name and not n.many) or (n.target = entity_name and n.many);
-
-    for way in
-        select f.reference as name, f.name as field, f.required, bds_registry.target_of(this.table_name, f.column_name) as target
-        from bds.fields f
-        where f.entity = entity_name and f.reference is not null
-        order by f.ordinal
-    loop
-        child := this.parent_navigation is not distinct from way.name;
-        back := case when child then this.collection when way.target = entity_name then 'children' else entity_name end;
-        if exists (select from bds.navigations n where n.entity = way.target and n.name = back)
-            or exists (select from bds.fields f where f.entity = way.target and f.name = back)
-        then
-            if child then
-                raise exception using
-                    errcode = 'BD005', message = format('%s already has a field or collection %L', way.target, back),
-                    hint = 'give the collection another name';
-            end if;
-            back := back || 'By' || upper(left(way.name, 1) collate "C") || substr(way.name, 2);
-        end if;
-        insert into bds.navigations (entity, name, target, many, field, partner, child, required)
+    insert into bds.navigations (entity, name, target, many, field, partner, child, required)
+    select n.entity, n.name, n.target, n.many, n.field, n.partner, n.child, n.required
+    from bds_registry.ways_of(this) with ordinality as w
+    cross join lateral (
         values
-            (entity_name, way.name, way.target, false, way.field, back, false, way.required),
-            (way.target, back, entity_name, true, way.field, way.name, child, false);
-    end loop;
+            (1, entity_name, w.name, w.target, false, w.field, w.back, false, w.required),
+            (2, w.target, w.back, entity_name, true, w.field, w.name, w.child, false)
+    ) as n (n, entity, name, target, many, field, partner, child, required)
+    order by w.ordinality, n.n;
 end
 $$;
 comment on function bds_registry.describe_navigations(text) is

@@ -88,12 +88,17 @@ comment on function bds_registry.statements(text, text) is 'The statements that 
 
 create function bds_registry.fingerprint(entity_name text, part text)
     returns text
-    language sql
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
-    select md5(bds_registry.statements(entity_name, part));
+begin
+    return md5(bds_registry.statements(entity_name, part));
+exception when others then  -- of a table that was altered: to install the part tells the reason
+    return '';
+end
 $$;
-comment on function bds_registry.fingerprint(text, text) is 'A hash of the statements that would install a part of an entity now';
+comment on function bds_registry.fingerprint(text, text) is
+    'A hash of the statements that would install a part of an entity now; empty if they cannot be made';
 
 create function bds_registry.revoke_all(relation text)
     returns void

@@ -134,6 +134,7 @@ begin
     begin
         perform bds_registry.run(format('create or replace view %s %s', view, definition));
     exception when invalid_table_definition then  -- a column was dropped or moved
+        perform bds_registry.refuse_dependents(this.name);
         perform bds_registry.run(format('drop view %s', view));
         perform bds_registry.run(format('create view %s %s', view, definition));
     end;

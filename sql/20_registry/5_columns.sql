@@ -102,15 +102,6 @@ create function bds_registry.register_statement(this bds.entities, function text
 comment on function bds_registry.register_statement(bds.entities, text) is
     'The statement that registers an entity again, with the parameters of its last registration';
 
-create function bds_registry.mend(this bds.entities)
-    returns text
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-    return case when bds_registry.refusal(this) is null then bds_registry.register_statement(this) end;
-comment on function bds_registry.mend(bds.entities) is
-    'The statement that registers an entity again; null where bds.register would refuse its table, which is a problem of its own';
-
 create or replace function bds.drop_column(entity text, column_name name)
     returns bigint
     language sql

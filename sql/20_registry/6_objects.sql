@@ -185,6 +185,9 @@ as $$
             (select g.objects -> 'name:' from bds.generated g where g.entity = this.name and g.part = made_objects.part),
             to_jsonb(this.table_name::regclass::text)
         )) else '{}' end
+        -- what every table has to have, though it is upgraded without it
+        || case when part = 'table' and not bds_registry.has_key(this.table_name)
+            then '{"primary key:": "PRIMARY KEY (company_id, id)"}' else '{}' end::jsonb
     from bds_registry.statements(this.name, part) s (text)
     cross join lateral (
         select p.key, p.value, split_part(p.key, ':', 1) as type, substr(p.key, strpos(p.key, ':') + 1) as name

@@ -6,20 +6,25 @@ create function bds_change_log.refuse_altered(this bds.entities)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    dropped record := bds_registry.dropped(this);
+    refusal text;
 begin
     if not exists (select from pg_class c where c.oid = this.table_name) then
         raise exception using
             errcode = 'BD007',
             message = format('the table of entity %s was dropped', this.name),
-            hint = format('select bds.unregister(%L)', this.name);
+            hint = coalesce(dropped.mend, dropped.detail);
     end if;
+    refusal := bds_registry.refusal(this);
     raise exception using
         errcode = 'BD007',
         message = format('%s was altered and not registered again', this.table_name),
-        hint = bds_registry.register_statement(this);
+        hint = coalesce('bds.register refuses it: ' || refusal, bds_registry.register_statement(this));
 end
 $$;
-comment on function bds_change_log.refuse_altered(bds.entities) is 'Raises BD007 with the statement that registers the entity again';
+comment on function bds_change_log.refuse_altered(bds.entities) is
+    'Raises BD007 with the statement that registers the entity again or, of a table that was dropped, unregisters it';
 
 create function bds_change_log.is_altered(this bds.entities)
     returns boolean
@@ -144,7 +149,8 @@ begin
         return true;
     end if;
     perform bds_change_log.refuse_altered(this);
-exception when data_exception or integrity_constraint_violation then  -- a column rejects its probe
+-- a column rejects its probe, or the table was dropped: then its name is a number
+exception when data_exception or integrity_constraint_violation or syntax_error then
     perform bds_change_log.refuse_altered(this);
 end
 $function$;

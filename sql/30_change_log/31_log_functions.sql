@@ -281,6 +281,9 @@ begin
     select e.* into strict parent
     from bds.navigations n join bds.entities e on e.name = n.target
     where n.entity = child.name and n.name = child.parent_navigation;
+    if not exists (select from pg_class c where c.oid = parent.table_name) then
+        perform bds_change_log.refuse_altered(parent);
+    end if;
     select f.column_name into strict key_column
     from bds.fields f
     where f.entity = child.name and f.reference = child.parent_navigation;
@@ -288,10 +291,7 @@ begin
         $sql$
 
         if to_regclass({table:L}) is null then
-            raise exception using
-                errcode = 'BD007',
-                message = format('%s was renamed and not registered again', {table:L}),
-                hint = (select bds_registry.register_statement(e) from bds.entities e where e.name = {parent:L});
+            perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = {parent:L};
         end if;
         -- A parent changes with its children.  The company is locked: a parent stamped before the floor has no record of this
         -- transaction. For an array the planner expects ten elements: it probes the key for each, where `= any` would search the

@@ -1,14 +1,16 @@
 -- The feed's view of the registry: columns, keys, parents, children and families of entities.
 
 create or replace view bds.import_columns as
-select f.entity, coalesce(f.reference, f.name) as name, f.column_name, f.stored as type, format_type(a.atttypid, a.atttypmod) as sql_type,
+select f.entity, coalesce(n.name, f.name) as name, f.column_name, f.stored as type, format_type(a.atttypid, a.atttypmod) as sql_type,
     f.required, pg_get_expr(d.adbin, d.adrelid) as default_expression, f.is_unique, n.target,
-    f.reference is not null and f.reference = e.parent_navigation as is_parent, f.ordinal
+    n.name is not null and n.name = e.parent_navigation as is_parent, f.ordinal
 from bds.fields f
 join bds.entities e on e.name = f.entity
 join pg_attribute a on a.attrelid = e.table_name and a.attname = f.column_name
 left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
-left join bds.navigations n on n.entity = f.entity and n.name = f.reference and not n.many
+-- without the table that it referred to, a column is a plain field, as bds.register and bds.unregister make it
+left join (bds.navigations n join bds.entities t on t.name = n.target join pg_class s on s.oid = t.table_name)
+    on n.entity = f.entity and n.name = f.reference and not n.many
 where f.name not in ('id', 'updatedAt') and not f.generated;
 comment on view bds.import_columns is 'What an import may say of an entity: fields, and references by the name of their navigation';
 comment on column bds.import_columns.entity is 'The entity';
@@ -23,13 +25,17 @@ comment on column bds.import_columns.target is 'For a reference the entity that 
 comment on column bds.import_columns.is_parent is 'Whether the reference is to the parent';
 comment on column bds.import_columns.ordinal is 'The column''s number in the table';
 
+create view bds_feed.navigations as
+select n.* from bds.navigations n join bds.entities t on t.name = n.target join pg_class c on c.oid = t.table_name;
+comment on view bds_feed.navigations is 'Navigations to entities whose tables were not dropped';
+
 create function bds_feed.children_of(entity_name text)
     returns table (collection text, target text, table_name regclass, column_name name)
     language sql
     stable
     begin atomic
         select n.name, n.target, e.table_name, f.column_name
-        from bds.navigations n
+        from bds_feed.navigations n
         join bds.entities e on e.name = n.target
         join bds.fields f on f.entity = n.target and f.name = n.field
         where n.entity = entity_name and n.child
@@ -42,7 +48,7 @@ comment on function bds_feed.children_of(text) is 'The child collections of an e
 create materialized view bds_feed.entities as
 with recursive nested (name, parent) as materialized (
     select e.name, n.target from bds.entities e
-    left join bds.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
+    left join bds_feed.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
 ),
 up (name, ancestor, depth) as (
     select n.name, n.name, 0 from nested n
@@ -55,7 +61,7 @@ root (entity, name, depth) as materialized (
 ),
 link (name, target, is_required) as materialized (
     select r.name, t.name, bool_or(coalesce(c.required, false))
-    from bds.navigations v join root r on r.entity = v.entity join root t on t.entity = v.target
+    from bds_feed.navigations v join root r on r.entity = v.entity join root t on t.entity = v.target
     left join bds.import_columns c on c.entity = v.entity and c.name = v.name
     where not v.many
     group by r.name, t.name
@@ -79,9 +85,9 @@ ordered as (
         -- in a circle what is required comes first: what is not can wait
         row_number() over (order by k.reached, k.circle, k.required, r.ordinal, u.depth, e.ordinal)::int as rank,
         dense_rank() over (order by k.reached, k.circle)::int as family, u.name as root, u.depth, n.parent, e.table_name,
-        array(select v.target from bds.navigations v where v.entity = e.name and (v.child or not v.many) group by v.target) as beside,
+        array(select v.target from bds_feed.navigations v where v.entity = e.name and (v.child or not v.many) group by v.target) as beside,
         array_prepend('id', i.keys) as kinds, i.keys <> '{}' as has_keys,
-        exists (select from bds.navigations v where v.entity = e.name and v.child) as children
+        exists (select from bds_feed.navigations v where v.entity = e.name and v.child) as children
     from bds.entities e
     join nested n on n.name = e.name
     join root u on u.entity = e.name

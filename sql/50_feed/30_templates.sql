@@ -144,6 +144,7 @@ declare
 begin
     refresh materialized view concurrently bds_feed.entities;
     delete from bds_feed.tables t where t.entity <> '*' and t.entity not in (select e.name from bds_feed.entities e);
+    perform bds_feed.uninstall(v.entity) from bds_feed.versions v where v.entity not in (select e.name from bds_feed.entities e);
     delete from bds_feed.versions v where v.entity not in (select e.name from bds_feed.entities e);
     for this in select e.* from bds_feed.entities e loop  -- statements of one may name another
         scope := bds_feed.scope_of(this);

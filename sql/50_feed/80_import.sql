@@ -36,6 +36,10 @@ begin
     exception when others then
         perform bds_feed.require_versions();  -- why it failed, if a table was altered; if it was not registered again:
         perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
+        if sqlstate ^@ '42' then  -- so may be what its references lead to
+            perform bds_change_log.require_unaltered(n.target)
+            from pg_temp.feed_entities f join bds.navigations n on n.entity = f.name and not n.many;
+        end if;
         raise;
     end;
     report := bds_feed.finish(import);

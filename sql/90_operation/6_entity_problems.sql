@@ -23,11 +23,11 @@ as $$
             when o.name = '' then o.table_name
             else format('%I on %s', o.name, o.table_name)
         end,
-        d.detail,
+        concat_ws('; ', d.detail, case when o.type = 'primary key' then (select k.obstacle from bds_registry.key_of((o.e).table_name) k) end),
         case
             when o.type = 'rule' then replace(replace('drop rule ' || o.name, '{table}', o.table_name), ' on table ', ' on ')
             when o.made is null then format('drop %s %I on %s', o.type, o.name, o.table_name)
-            when o.type = 'primary key' then format('alter table %s add primary key (company_id, id)', o.table_name)
+            when o.type = 'primary key' then (select k.mend from bds_registry.key_of((o.e).table_name) k)
             else bds_registry.mend(o.e)
         end
     from objects o

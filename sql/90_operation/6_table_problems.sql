@@ -6,26 +6,9 @@ create function bds_operation.replaced_tables()
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select 'missing table', e.name, e.table_name::text,
-        'the table was dropped' || coalesce('; its child ' || c.standing || ' has a table: drop that, or unregister both', ''),
-        case
-            when c.standing is null and c.names is null then format('select bds.unregister(%L)', e.name)
-            -- children first; those of another row of this list may be gone when it runs
-            when c.standing is null then format(
-                'select bds.unregister(e.name) from bds.entities e where e.name in (%s, %L) order by e.ordinal desc', c.names, e.name
-            )
-        end
+    select 'missing table', e.name, e.table_name::text, d.detail, d.mend
     from bds.entities e
-    cross join lateral (
-        with recursive children as (
-            select n.target from bds.navigations n where n.entity = e.name and n.child and n.many
-            union
-            select n.target from children c join bds.navigations n on n.entity = c.target and n.child and n.many
-        )
-        select string_agg(quote_literal(c.name), ', ' order by c.ordinal),
-            min(c.name) filter (where exists (select from pg_class t where t.oid = c.table_name))
-        from children t join bds.entities c on c.name = t.target
-    ) c (names, standing)
+    cross join lateral bds_registry.dropped(e) d
     where not exists (select from pg_class c where c.oid = e.table_name)
     union all
     select 'replaced table', e.name, e.table_name::text,
@@ -122,7 +105,7 @@ create function bds_operation.altered_columns()
 as $$
     -- Mends of tables that are altered and not registered again are run after their registration, which comes first in the list.
     with columns as (
-        select e.name, e.table_name, h.ordinal, h.column_name, h.until, h.is_lost,
+        select e, e.name, e.table_name, h.ordinal, h.column_name, h.until, h.is_lost,
             case when h.until = 'infinity' then a.attname else n.column_name end as next_name,
             case
                 when h.until = 'infinity' then (a.type, a.expression) <> (h.type, h.expression)
@@ -136,7 +119,10 @@ as $$
     )
     select 'lost column', c.name, format('%s.%I', c.table_name, c.column_name),
         'it was dropped by other means than bds.drop_column: values that no record has are lost',
-        format('update bds.column_history set is_lost = false where entity = %L and ordinal = %s', c.name, c.ordinal)
+        -- one that is not registered as dropped stays in the list
+        case when c.until <> 'infinity' or bds_registry.mend(c.e) is not null then
+            format('update bds.column_history set is_lost = false where entity = %L and ordinal = %s', c.name, c.ordinal)
+        end
     from columns c
     where c.is_lost or c.until = 'infinity' and c.next_name is null
     union all

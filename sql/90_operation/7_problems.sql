@@ -96,7 +96,7 @@ select p.* from (
 -- comparisons of rows and rights, bds migrate last
 order by
     case
-        when p.mend ^@ 'alter table ' or p.mend ^@ 'select bds.unregister(' then 1
+        when p.mend ^@ 'alter table ' or p.mend ^@ 'select bds.unregister(' or p.kind = 'closed schema' then 1
         when p.mend ^@ 'select bds.register(' then 2
         when p.mend = 'bds migrate' then 4
         else 3
