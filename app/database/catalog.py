@@ -119,6 +119,18 @@ class Catalog:
     def __getitem__(self, name: str) -> Entity:
         return self.entities[name]
 
+    def collections_of(self, entity: str) -> frozenset[str]:
+        """The names of the child collections in records of an entity, at any depth."""
+        found, names = {entity}, set[str]()
+        inside = [entity]
+        while inside:
+            for step in self[inside.pop()].children:
+                names.add(step.name)
+                if step.target not in found:
+                    found.add(step.target)
+                    inside.append(step.target)
+        return frozenset(names)
+
     @classmethod
     def from_rows(
         cls, entities: Sequence[dict[str, Any]], fields: Sequence[dict[str, Any]], navigations: Sequence[dict[str, Any]]

@@ -358,7 +358,9 @@ def _installs_part(connection: psycopg.Connection[Any], entity: str, part: str, 
         if error.sqlstate in BUSY or isinstance(error, psycopg.OperationalError):
             raise MigrationError(f"{part} of entity {entity}: {error}") from error
         problem = connection.execute(TABLE_PROBLEMS, (entity,)).fetchone()
-        broken[entity] = "; mend: ".join(filter(None, problem or (f"{part}: {error.diag.message_primary}", error.diag.message_hint)))
+        broken[entity] = "; mend: ".join(
+            filter(None, problem or (f"{part}: {error.diag.message_primary}", error.diag.message_hint))
+        )
     connection.execute("reset role")
     return entity not in broken
 

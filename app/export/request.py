@@ -93,6 +93,8 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
         entity = catalog[entity.name]
     options = [(option, value) for option, value in given.items() if option.startswith("$")]
     query = replace(parse_query(catalog, entity, options, takes=EXPORT), ids=_read_ids(given.get("ids", "true")))
+    if mapper is None and format.is_flat and format.read_as:
+        query = _with_identity(query)
     # line_shape raises if no flat table can hold the query
     shape = line_shape(query) if mapper is None and format.is_flat else record_shape(query)
     if not shape.fields:
@@ -100,6 +102,15 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
     if format.has_lines_of_records and (strays := [step.name for step in query.steps if not step.child]):
         raise QueryError(f"expected children: {format.name} has one record a line, got {', '.join(strays)}", target="$expand")
     return ExportRequest(company, query, format, mapper, moment, _restriction(given))
+
+
+def _with_identity(query: Query) -> Query:
+    """The query with the id in front where $select leaves it out and rows have no other name: an import would create them again."""
+    id = query.entity.fields["id"]
+    is_named = query.entity.identifying_field is not None or not query.ids or any(step.many for step in query.steps)
+    if is_named or query.select is None or id in query.select:
+        return query
+    return replace(query, select=(id, *query.select))
 
 
 def _restriction(given: dict[str, str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.feed.buffer import SPACE, Buffer
-from app.wire.decoding import InvalidJson, decode, has_control_escapes
+from app.wire.decoding import InvalidJson, decode
 
 GUESSES = 4  # cuts tried before the buffer is scanned
 
@@ -41,8 +41,8 @@ class Cutter:
         """Forget what records of the array before looked like."""
         self._separator = b""
 
-    def take_records(self) -> tuple[list[Any], bool] | None:
-        """(records, whether their texts may hold control characters) of all whole records; None if the first is incomplete."""
+    def take_records(self) -> tuple[list[Any], bytes] | None:
+        """(records, the array that they were decoded from) of all whole records; None if the first is incomplete."""
         cut = self._guess() or self._scan()
         if cut is None:
             return None
@@ -53,17 +53,17 @@ class Cutter:
         if not cut.is_end:
             self._learn(cut.length)
         self._consume(cut.length)
-        return records, has_control_escapes(block)
+        return records, block
 
-    def take_object(self) -> tuple[Any, bool] | None:
-        """The same for the one object at the front of the buffer."""
+    def take_object(self) -> tuple[list[Any], bytes] | None:
+        """The same for the one object at the front of the buffer, as an array of one."""
         cut = self._scan(single=True)
         if cut is None:
             return None
         block = bytes(self._buffer.data[: cut.length])
         record = self._buffer.decode(block)
         self._consume(cut.length)
-        return record, has_control_escapes(block)
+        return [record], b"[%b]" % block
 
     def _consume(self, length: int) -> None:
         self._buffer.consume(length)

@@ -28,7 +28,7 @@ class Records:
 
     collection: str
     records: list[Any]
-    has_control_escapes: bool  # texts in them may hold control characters
+    block: bytes  # the array that they were decoded from
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Document:
             self._buffer.consume(1)
             self._cutter.start_array()
             self._state, self._first = self._array, True
-            return Records(self._name, [], False)
+            return Records(self._name, [], b"[]")
         if opening == b"{":
             return self._single_object()
         if opening == b"n":
@@ -127,7 +127,7 @@ class Document:
                 return None
             if value is None:
                 self._after_value()
-                return Records(self._name, [], False)
+                return Records(self._name, [], b"[]")
         raise self._buffer.error("invalid_document", 0, f"expected an array of records for {self._name}")
 
     def _directive(self, opening: bytes) -> Directive | None:
@@ -166,7 +166,7 @@ class Document:
             self._require_more(b"", "the document ends inside an object")
             return None
         self._after_value()
-        return Records(self._name, [taken[0]], taken[1])
+        return Records(self._name, *taken)
 
     def _array(self) -> None:
         """Before a record, or at the end of the array."""

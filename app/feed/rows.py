@@ -17,6 +17,7 @@ from app.errors import QueryError, ServiceError
 from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, refuse, remember, shape_of
 from app.mapper.language.expressions import INVALID
 from app.query.sql_conditions import sql_condition
+from app.wire.decoding import continue_arrays, has_control_escapes
 
 COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"
 
@@ -74,13 +75,14 @@ class Rows:
             table = self.tables[entity] = _table(self._catalog[entity])
         return table
 
-    def add(self, entity: str, records: Sequence[Any], has_control_escapes: bool) -> None:
-        """Add top-level records.  Raises ServiceError `invalid_document` if one is not an object."""
+    def add(self, entity: str, records: Sequence[Any], block: bytes) -> None:
+        """Add top-level records, decoded from a block.  Raises ServiceError `invalid_document` if one is not an object."""
         table = self.table(entity)
+        records = continue_arrays(block, records, self._catalog.collections_of(entity))
         for at, record in enumerate(records, table.positions):
             if type(record) is not dict:
                 raise ServiceError("invalid_document", f"{entity}[{at}]: expected an object, got {_kind(record)}")
-        self._lines(entity, table, enumerate(records, table.positions), ABSENT, has_control_escapes)
+        self._lines(entity, table, enumerate(records, table.positions), ABSENT, has_control_escapes(block))
         table.positions += len(records)
         self.records += len(records)
 

@@ -129,7 +129,7 @@ class Staging:
             self.directives.add(part)
             return
         self.directives.note(part.collection)
-        self._rows.add(part.collection, part.records, part.has_control_escapes)
+        self._rows.add(part.collection, part.records, part.block)
         if self._rows.size > STAGE_BYTES:
             self._copy(*self._take())
 

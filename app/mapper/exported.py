@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from app.database.catalog import Catalog, Entity, Field
 from app.errors import ServiceError
-from app.formats import XML, Format
+from app.formats import JSONL, XML, Format
 from app.mapper.language.functions import ABSENT, to_text
 from app.mapper.language.tree import Block, Mapper, Rule, SourceFormat, SourcePath
 from app.types import named
@@ -43,6 +43,8 @@ def exported_mapper(catalog: Catalog, entity: str, format: Format) -> Mapper:
         blocks = [_records(catalog, catalog[entity], f"/{entity}/{catalog[entity].singular}")]
         blocks += [_records(catalog, each, f"/document/{each.name}/{each.singular}") for each in catalog.entities.values()]
         return Mapper("xml", tuple(blocks), "", is_exported=True)
+    if format is JSONL:  # its records are those of an import document
+        return Mapper("jsonl", (_records(catalog, catalog[entity], "row"),), "", is_exported=True)
     fields = (*_rules(catalog, catalog[entity], with_lookups=True),)
     block = Block(1, entity, catalog[entity], SourcePath(1, "row"), fields, (), None, None)
     return Mapper(cast(SourceFormat, format.name), (block,), "", quote='"', is_exported=True)

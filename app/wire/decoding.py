@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ _decode = msgspec.json.Decoder(float_hook=str).decode  # fractions stay text and
 # block, "(byte 17)" at the end.  tests/feed/test_document.py fails if these texts change.
 _POSITION = re.compile(r"\(byte (\d+)\)$")
 _TRAILING = "trailing characters"
+_ESCAPED_NAME = re.compile(rb'\\u[^"\\]*+(?:\\.[^"\\]*+)*+"\s*:', re.DOTALL)  # the end of a member's name
 _PREFIX = "JSON is malformed: "
 
 
@@ -39,6 +42,45 @@ def decode(block: bytes) -> Any:
         raise InvalidJson("arrays and objects are nested too deeply", _invalid_utf8(block)) from None
     except UnicodeDecodeError:
         raise InvalidJson("expected UTF-8", _invalid_utf8(block)) from None
+
+
+def continue_arrays(block: bytes, value: Any, names: Collection[str]) -> Any:
+    """Return the value that `decode` gave for a block, with the arrays of these names whole where an object has one several times.
+
+    msgspec keeps the last member of a name alone.  A block that may have lost one is decoded again: it has the name more often than
+    the value, or a name with escapes.
+    """
+    found = sum(block.count(b'"%b"' % name.encode()) for name in names)
+    if b"\\u" not in block or not _ESCAPED_NAME.search(block):
+        if not found or found == (kept := _count(value, names)):
+            return value
+        if sum(len(re.findall(rb'"%b"\s*:' % re.escape(name.encode()), block)) for name in names) == kept:  # the others are values
+            return value
+
+    def join(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        joined = dict[str, Any]()
+        for name, each in members:
+            is_array = name in names and name in joined and isinstance(joined[name] or each, (list, dict))
+            joined[name] = [*_array(joined[name]), *_array(each)] if is_array else each
+        return joined
+
+    return json.loads(block, object_pairs_hook=join, parse_float=str)
+
+
+def _count(value: Any, names: Collection[str]) -> int:
+    """How many members of these names records have, and the records in their arrays."""
+    count = 0
+    for record in _array(value):
+        if isinstance(record, dict):
+            for name in names:
+                if name in record:
+                    count += 1 + _count(record[name], names)
+    return count
+
+
+def _array(value: Any) -> list[Any]:
+    """An object in place of an array is an array of one, null an empty one."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def has_control_escapes(block: bytes) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby
 
@@ -172,6 +173,9 @@ CASES = {
     },
     "tables are lost": {
         "drop table data.shelves, data.stores cascade": ["missing table: {stores}", "missing table: {shelves}"],
+        "drop table data.order_items, data.orders cascade": [
+            "altered table: data.invoices", "missing table: {orders}", "missing table: {order_items}",
+        ],
     },
 }  # fmt: skip
 
@@ -244,6 +248,31 @@ DECISIONS = {
         ),
         "alter table data.stores add bits bit(3)": (["altered table: data.stores"], "alter table data.stores drop bits"),
     },
+    "a name, keys, and a view of another": {
+        "alter table data.categories add children_id bigint, add foreign key (company_id, children_id) references data.categories": (
+            ["altered table: data.categories"], "alter table data.categories drop children_id",
+        ),
+        "alter table data.shelves drop constraint shelves_pkey; insert into data.shelves select (s).* from data.shelves s": (
+            ["altered table: data.shelves", "missing primary key: data.shelves"],
+            "delete from data.shelves s using data.shelves o where s.id = o.id and s.ctid > o.ctid;"
+            " alter table data.shelves add primary key (company_id, id)",
+        ),
+        "create view public.mine as select code from api.units; alter table data.units rename name to title": (
+            ["altered table: data.units"], "drop view public.mine; alter table data.units rename title to name;"
+            " select bds.register('data.units')",
+        ),
+    },
+    "columns without which there is no entity": {
+        "alter table data.product_variants drop updated_at cascade": (
+            ["altered table: data.product_variants", "lost column: data.product_variants.updated_at",
+             "missing trigger: bds_2_stamp_new on data.product_variants",
+             *(f'missing view: {schema}."productVariants{part}"' for schema, part in (
+                 ("api", ""), ("my", ""), ("past", "_unchanged")))],
+            "alter table data.product_variants add updated_at timestamptz not null default now();"
+            " select bds.register('data.product_variants', parent => 'product_id', collection => 'variants');"
+            " update bds.column_history set is_lost = false",
+        ),
+    },
 }  # fmt: skip
 
 
@@ -292,9 +321,12 @@ def place(module_database_url: str) -> Iterator[Place]:
         [(month,)] = operator.rows(
             "select max(inhrelid::regclass::text) from pg_inherits where inhparent = 'bds.change_log'::regclass"
         )
-        [(stores, shelves)] = operator.rows("select 'data.stores'::regclass::oid, 'data.shelves'::regclass::oid")
+        tables = ("stores", "shelves", "orders", "order_items")
+        [(numbers,)] = operator.rows(
+            "select array(select to_regclass('data.' || t)::oid::text from unnest(%s::text[]) t)", (list(tables),)
+        )
         names = {
-            **NAMES, "month": str(month), "database": connection.info.dbname, "stores": str(stores), "shelves": str(shelves)
+            **NAMES, **dict(zip(tables, numbers, strict=True)), "month": str(month), "database": connection.info.dbname
         }  # fmt: skip
         for role in NAMES.values():
             connection.execute(f"create role {role} login; grant connect on database {names['database']} to {role}".encode())
@@ -313,7 +345,8 @@ def test_what_a_person_decides_has_no_mend(place: Place, case: str) -> None:
         place.run(statement)
     listed = place.named(problems for problems, _ in DECISIONS[case].values())
     assert sorted(place.problems()) == [(each, None) for each in listed]
-    migrate.migrate(place.url)
+    with suppress(migrate.BrokenEntities):
+        migrate.migrate(place.url)
     assert sorted(place.problems()) == [(each, None) for each in listed], "bds migrate decides nothing"
     for _, undo in reversed(DECISIONS[case].values()):
         place.run(undo)

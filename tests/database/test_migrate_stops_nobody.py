@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from app.cli import main
 from app.database import migrate
 from tests.conftest import prepared
 from tests.database.test_migrations import own_sql, replace
@@ -171,6 +172,32 @@ def test_an_upgrade_that_is_killed_between_two_entities_is_finished_by_the_next(
     assert not migrate.is_current(url)
     assert migrate.migrate(url) == [migrate.LAST, *(f"{name}: table" for name in ENTITIES[4:])]
     assert migrate.is_current(url)
+
+
+def test_tables_that_were_dropped_or_altered_stop_no_other_entity(
+    url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("drop table data.orders cascade; alter table data.customers drop column city cascade")
+    change_policies(own_sql)
+    change_log_functions(own_sql)
+    lost = "column order_id no longer refers to order; bds.register refuses it: the table of its parent orders was dropped"
+    again = "select bds.register('data.customers', entity => 'customers', singular => 'customer')"
+    monkeypatch.setenv("BDS_DATABASE_URL", url)
+    assert main.main(["migrate"]) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[-3:] == [
+        "bds: 2 entities are not up to date:",
+        f"  orderItems: {lost}",
+        f"  customers: column city was dropped; mend: {again}",
+    ]
+    others = [name for name in ENTITIES if name not in ("customers", "orders", "orderItems")]
+    assert {f"entity {name}: {part}" for name in others for part in ("functions", "table")} <= set(lines)
+    assert migrate.is_current(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(again.encode())
+        connection.execute("select bds.unregister('orderItems'), bds.unregister('orders'), bds.register('data.invoices')")
+    assert main.main(["migrate"]) == 0
 
 
 def state(url: str) -> list[tuple[Any, ...]]:

@@ -45,6 +45,9 @@ REFUSED = {
         PARENT,
         "'data.parts', parent => 'product_id', collection => 'variants'",
     ): "products already has a field or collection 'variants'",
+    ("children_id bigint, foreign key (company_id, children_id) references data.parts,", "'data.parts'"): (
+        "column data.parts.children_id would become reference 'children', and parts has a collection of that name"
+    ),
     (PARENT, "'data.parts', parent => 'product_id', collection => 'name'"): "products already has a field or collection 'name'",
 }
 
@@ -62,6 +65,18 @@ def test_a_new_column_with_the_name_of_a_collection_is_refused(operator: Operato
     with pytest.raises(psycopg.Error, match="customers would have a field and a reference 'orders'") as refused:
         operator.connection.execute("select bds.register('data.customers')")
     assert refused.value.diag.message_hint == "rename the column"
+
+
+def test_views_that_other_objects_depend_on_are_replaced_or_the_objects_are_named(operator: Operator) -> None:
+    operator.connection.execute("create view public.mine as select code from api.units; alter table data.units add title text")
+    operator.connection.execute("select bds.register('data.units')")
+    operator.connection.execute("alter table data.units rename title to label")
+    with pytest.raises(psycopg.Error) as refused:
+        operator.connection.execute("select bds.register('data.units')")
+    assert (refused.value.sqlstate, refused.value.diag.message_primary) == (
+        "BD005",
+        "the views of units have to be dropped, and view public.mine depends on them",
+    )
 
 
 def test_an_entity_is_registered_again_under_its_own_names(operator: Operator) -> None:

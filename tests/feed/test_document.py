@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from app.errors import ServiceError
 from app.feed import cutter, document
 from app.feed.document import Directive, Document, Records
+from app.wire.decoding import continue_arrays, decode
 
 pytestmark = pytest.mark.slow
 
@@ -229,6 +230,23 @@ def test_a_repeated_collection_continues() -> None:
         ("units", {"code": 2}),
         ("units", {"code": 3}),
     ]
+
+
+CONTINUED = [
+    ('{"items":[{"a":1}],"x":1,"items":[{"a":2},{"a":3}],"x":2}', {"items": [{"a": 1}, {"a": 2}, {"a": 3}], "x": 2}),
+    ('{"items":{"a":1},"items":null,"items":{"a":"1.50"}}', {"items": [{"a": 1}, {"a": "1.50"}]}),
+    ('{"items":[],"items":[{"a":"items"}]}', {"items": [{"a": "items"}]}),
+    ('{"items":[{"a":1}],"\\u0069tems":[{"a":1.50}]}', {"items": [{"a": 1}, {"a": "1.50"}]}),
+    ('{"items":[{"parts":[{"b":1}],"parts":[{"b":2}]},{}]}', {"items": [{"parts": [{"b": 1}, {"b": 2}]}, {}]}),
+    ('{"items" : [{"a":"\\"items\\":[]"}]}', {"items": [{"a": '"items":[]'}]}),
+    ('{"x":["items"],"x":["items"],"note":"items"}', {"x": ["items"], "note": "items"}),
+]
+
+
+@pytest.mark.parametrize(("text", "record"), CONTINUED)
+def test_a_repeated_array_of_a_record_continues(text: str, record: dict[str, Any]) -> None:
+    block = text.encode()
+    assert continue_arrays(block, decode(block), {"items", "parts"}) == record
 
 
 def test_numbers_keep_every_digit() -> None:

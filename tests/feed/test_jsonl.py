@@ -26,6 +26,22 @@ def test_each_line_is_a_record(feed: Feed, chunk: int) -> None:
     ]  # fmt: skip
 
 
+REPEATED = {
+    "json": b"""{"products":[{"code":"A","name":"x","variants":[{"code":"V"}],"name":"a","variants":{"code":"W"}}]}""",
+    "jsonl": b"""{"code":"A","name":"x","variants":[{"code":"V"}],"name":"a","variants":{"code":"W"}}""",
+    "xml": b"""<products><product><code>A</code><name>x</name><variants><variant><code>V</code></variant></variants>
+        <name>a</name><variants><variant><code>W</code></variant></variants></product></products>""",
+}
+
+
+@pytest.mark.parametrize("format", REPEATED)
+def test_a_repeated_child_array_continues_and_a_repeated_field_keeps_its_last_value(feed: Feed, format: str) -> None:
+    body = REPEATED[format]
+    report = feed.send(body) if format == "json" else send(feed, "products", body)
+    assert counts(report) == {"products": {"created": 1}, "productVariants": {"created": 2}}
+    assert feed.rows("products", "name") == [("a",)] and sorted(feed.rows("productVariants", "code")) == [("V",), ("W",)]
+
+
 def test_an_error_of_a_record_has_its_line(feed: Feed) -> None:
     report = send(feed, "products", b'{"code":"A","name":"a"}\n\n{"code":"B","name":"b","nope":1}\n')
     [error] = [each for each in report["errors"] if each["code"] != "batch_failed"]

@@ -33,7 +33,7 @@ def _record(block: Block, element: Any) -> dict[str, Any]:
     for each in element:
         name = local_name(each)
         if name in children:
-            record[name] = [_record(children[name], item) for item in each]
+            record.setdefault(name, []).extend(_record(children[name], item) for item in each)  # an array may occur again
         elif name not in rules:
             message = f"{block.entity.name} has no field {name}, expected elements among {listed([*rules, *children])}"
             raise source_error(message, line=each.sourceline, code="invalid_document")

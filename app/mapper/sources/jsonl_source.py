@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from app.mapper.language.problems import source_error
-from app.mapper.language.tree import Mapper
+from app.mapper.language.tree import Block, Mapper
 from app.mapper.sources.base import LARGEST_RECORD, Emit
-from app.wire.decoding import InvalidJson, decode
+from app.wire.decoding import InvalidJson, continue_arrays, decode
 
 BOM = b"\xef\xbb\xbf"  # U+FEFF, which some programs put at the start of a text
 
@@ -19,6 +19,7 @@ class JsonlSource:
 
     def __init__(self, mapper: Mapper, emit: Emit) -> None:
         self._collection = mapper.blocks[0].name
+        self._children = frozenset(_names_inside(mapper.blocks[0]))
         self._emit = emit
         self._pending: list[bytes] = []  # pieces of the line that has not ended
         self._size = 0  # bytes of them
@@ -50,7 +51,7 @@ class JsonlSource:
         if not text:
             return
         try:
-            record = decode(text)
+            record = continue_arrays(text, decode(text), self._children)
         except InvalidJson as error:
             if error.position is None:
                 message = "the record does not end on its line; a JSON document is imported without an entity"
@@ -59,3 +60,10 @@ class JsonlSource:
         if not isinstance(record, dict):
             raise source_error("expected an object, the record of this line", line=self._line, code="invalid_document")
         self._emit(self._collection, record, self._line, ())
+
+
+def _names_inside(block: Block) -> Iterator[str]:
+    """The names of the child collections in a block's records."""
+    for child in block.children:
+        yield child.name
+        yield from _names_inside(child)
