@@ -125,7 +125,7 @@ class Unit:
 
 
 class BrokenEntities(MigrationError):
-    """Everything was applied but parts of entities whose tables were dropped or altered: the message tells why, and what mends it."""
+    """All was applied but parts of entities whose tables were dropped or altered: the message says why, and what mends it."""
 
     def __init__(self, applied: list[str], reasons: dict[str, str]) -> None:
         self.applied = applied

@@ -25,9 +25,14 @@ comment on column bds.import_columns.target is 'For a reference the entity that 
 comment on column bds.import_columns.is_parent is 'Whether the reference is to the parent';
 comment on column bds.import_columns.ordinal is 'The column''s number in the table';
 
-create view bds_feed.navigations as
-select n.* from bds.navigations n join bds.entities t on t.name = n.target join pg_class c on c.oid = t.table_name;
-comment on view bds_feed.navigations is 'Navigations to entities whose tables were not dropped';
+create function bds_feed.navigations()
+    returns setof bds.navigations
+    language sql
+    stable
+    begin atomic
+        select n.* from bds.navigations n join bds.entities t on t.name = n.target join pg_class c on c.oid = t.table_name;
+    end;
+comment on function bds_feed.navigations() is 'Navigations to entities whose tables were not dropped';
 
 create function bds_feed.children_of(entity_name text)
     returns table (collection text, target text, table_name regclass, column_name name)
@@ -35,7 +40,7 @@ create function bds_feed.children_of(entity_name text)
     stable
     begin atomic
         select n.name, n.target, e.table_name, f.column_name
-        from bds_feed.navigations n
+        from bds_feed.navigations() n
         join bds.entities e on e.name = n.target
         join bds.fields f on f.entity = n.target and f.name = n.field
         where n.entity = entity_name and n.child
@@ -48,7 +53,7 @@ comment on function bds_feed.children_of(text) is 'The child collections of an e
 create materialized view bds_feed.entities as
 with recursive nested (name, parent) as materialized (
     select e.name, n.target from bds.entities e
-    left join bds_feed.navigations n on n.entity = e.name and n.name = e.parent_navigation and not n.many
+    left join bds_feed.navigations() n on n.entity = e.name and n.name = e.parent_navigation and not n.many
 ),
 up (name, ancestor, depth) as (
     select n.name, n.name, 0 from nested n
@@ -61,7 +66,7 @@ root (entity, name, depth) as materialized (
 ),
 link (name, target, is_required) as materialized (
     select r.name, t.name, bool_or(coalesce(c.required, false))
-    from bds_feed.navigations v join root r on r.entity = v.entity join root t on t.entity = v.target
+    from bds_feed.navigations() v join root r on r.entity = v.entity join root t on t.entity = v.target
     left join bds.import_columns c on c.entity = v.entity and c.name = v.name
     where not v.many
     group by r.name, t.name
@@ -85,9 +90,9 @@ ordered as (
         -- in a circle what is required comes first: what is not can wait
         row_number() over (order by k.reached, k.circle, k.required, r.ordinal, u.depth, e.ordinal)::int as rank,
         dense_rank() over (order by k.reached, k.circle)::int as family, u.name as root, u.depth, n.parent, e.table_name,
-        array(select v.target from bds_feed.navigations v where v.entity = e.name and (v.child or not v.many) group by v.target) as beside,
+        array(select v.target from bds_feed.navigations() v where v.entity = e.name and (v.child or not v.many) group by v.target) as beside,
         array_prepend('id', i.keys) as kinds, i.keys <> '{}' as has_keys,
-        exists (select from bds_feed.navigations v where v.entity = e.name and v.child) as children
+        exists (select from bds_feed.navigations() v where v.entity = e.name and v.child) as children
     from bds.entities e
     join nested n on n.name = e.name
     join root u on u.entity = e.name

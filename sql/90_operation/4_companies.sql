@@ -217,6 +217,20 @@ $$;
 comment on function bds_operation.delete_rows(regclass, text, text) is
     'Deletes the rows of a table that meet a condition ($1: the company); returns their number. Raises 42501 with the grant that is missing';
 
+create function bds_operation.is_referred_to(table_name regclass)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return exists (
+        select from pg_constraint k
+        where k.contype = 'f' and k.confrelid = is_referred_to.table_name and k.conparentid = 0
+            and k.conrelid not in (select t.table_name from bds_operation.company_tables() t)
+    );
+comment on function bds_operation.is_referred_to(regclass) is
+    'Whether a table that is not deleted with a company has a foreign key to this one: its rows go, are changed or keep what they refer '
+    'to, as the key says, which triggers do';
+
 create or replace function bds.delete_company(company text, out table_name text, out rows bigint)
     returns setof record
     language plpgsql
@@ -236,6 +250,11 @@ begin
     perform bds_operation.close_company(company);
     is_silent := bds_operation.pass_over_triggers();
     for this in select * from bds_operation.company_tables() t order by t.n desc loop
+        if is_silent then
+            perform set_config(
+                'session_replication_role', case when bds_operation.is_referred_to(this.table_name) then triggers else 'replica' end, true
+            );
+        end if;
         rows := bds_operation.delete_rows(this.table_name, this.condition, company);
         if rows > 0 then
             is_known := true;

@@ -218,6 +218,26 @@ def test_an_owner_that_may_not_pass_over_triggers_deletes_too(filled: Operator) 
             dump.restore(filled.connection, io.BytesIO(content), True, no_show)
 
 
+@pytest.mark.parametrize(
+    ("rule", "left"), [("cascade", []), ("set null (product_id)", [(None,)]), ("no action", "foreign key constraint")]
+)
+def test_tables_that_are_not_deleted_with_a_company_keep_to_their_foreign_keys(filled: Operator, rule: str, left: Any) -> None:
+    """Without its triggers the delete would leave references to rows that are gone."""
+    filled.connection.execute(
+        "create schema owners; create table owners.notes (company_id text, product_id bigint,"
+        f" foreign key (company_id, product_id) references data.products on delete {rule});"
+        " insert into owners.notes select company_id, id from data.products where company_id = 'acme' limit 1".encode()
+    )
+    if isinstance(left, str):
+        with pytest.raises(psycopg.errors.ForeignKeyViolation, match=left):
+            filled.delete_company("acme")
+        assert filled.rows("select count(*) from data.products where company_id = 'acme'") > [(0,)]
+    else:
+        filled.delete_company("acme")
+        assert filled.rows("select product_id from owners.notes") == left
+        assert filled.rows("select count(*) from bds.change_log where company_id = 'acme'") == [(0,)]
+
+
 def test_a_company_with_an_import_under_way_is_not_deleted(filled: Operator) -> None:
     staged = stage(filled.connection, "acme")
     with pytest.raises(psycopg.Error) as caught:

@@ -375,7 +375,8 @@ def test_what_retention_has_dropped_is_gone(service: Service) -> None:
     for moment in ("1", "0", "2020-01-20", "2020-02-01"):
         for rest in ("", "/units", "/units?$top=5000", "/units/$count"):
             reply = service.ask(f"/api/odata/kept@{moment}{rest}", authorization=key)
-            assert (reply.status, reply.json["error"]["code"]) == (410, "gone"), (moment, rest)
+            error = reply.json["error"]
+            assert (reply.status, error["code"], error["innererror"]) == (410, "gone", {"firstId": 3}), (moment, rest)
         parameter = "version" if moment.isdigit() else "at"
         for path in ("/c/kept/units?", "/c/kept/units/1?", "/c/kept/units/code:a?", "/api/kept/units?format=csv&export=true&"):
             reply = service.ask(f"{path}{parameter}={moment}", authorization=key)
