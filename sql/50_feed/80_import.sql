@@ -17,6 +17,7 @@ as $$
 declare
     patience text := current_setting('lock_timeout');
     report   json;
+    context  text;
 begin
     perform bds.set_context(import.company_id, import.actor, import.id);
     if not import.is_small then
@@ -24,16 +25,23 @@ begin
     end if;
     perform bds.lock_company(import.company_id);
     perform set_config('lock_timeout', patience, true);
-    if import.reverts is not null then
-        return bds_revert.run(import);
-    end if;
-    if not import.is_small then  -- its tables are open
+    if import.reverts is null and not import.is_small then  -- its tables are open
         perform bds_feed.open_staged(import);
     end if;
     begin
+        if import.reverts is not null then
+            return bds_revert.run(import);
+        end if;
         import := bds_feed.compare_and_write(import);
         perform bds_feed.require_versions();
     exception when others then
+        get stacked diagnostics context = pg_exception_context;
+        if sqlstate = '42501' then
+            perform bds_feed.refuse_denied(context);
+        end if;
+        if import.reverts is not null then
+            raise;
+        end if;
         perform bds_feed.require_versions();  -- why it failed, if a table was altered; if it was not registered again:
         perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
         if sqlstate ^@ '42' then  -- so may be what its references lead to
@@ -59,6 +67,27 @@ begin
 end
 $$;
 comment on function bds_feed.run(bds.imports, boolean) is 'Runs an import that is staged; returns the report, or raises BD008 if records failed';
+
+create function bds_feed.refuse_denied(context text)
+    returns void
+    language plpgsql
+    immutable
+as $$
+declare
+    denied text := (regexp_match(context, '(?:PL/pgSQL|SQL) function "?([^"\n]+?)"? (?:line|statement|during) '))[1];
+begin
+    if denied !~ '^bds(_|\.)' then
+        raise exception using
+            errcode = 'BD004',
+            message = format(
+                'bds_importer may not do what the function %s of a trigger does: make the function security definer, or grant '
+                'bds_importer what it needs', denied
+            );
+    end if;
+end
+$$;
+comment on function bds_feed.refuse_denied(text) is
+    'Raises BD004 that names the function which lacked a right, if it is one of the owner''s; context: of the error, the innermost first';
 
 create function bds_feed.compare_and_write(import bds.imports)
     returns bds.imports

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 
+import psycopg
 import pytest
 
 from tests.conftest import not_divided, prepared
@@ -61,6 +62,25 @@ def trigger(feed: Feed, when: str, body: str) -> Iterator[None]:
         yield
     finally:
         alter(feed, "drop function public.own cascade")
+
+
+def test_a_function_of_a_trigger_without_a_right_is_named_with_what_to_do(carts: Feed) -> None:
+    change_set = change(carts, "update data.carts set note = 'New' where code = 'A'")
+    alter(carts, "create table public.journal (id bigint)")
+    expected = (
+        "bds_importer may not do what the function public.own() of a trigger does: make the function security definer, or grant"
+        " bds_importer what it needs"
+    )
+    try:
+        with trigger(carts, "after update on data.carts for each row", "insert into public.journal values (new.id); return null;"):
+            for work in (lambda: revert(carts, change_set), lambda: carts.send({"carts": [{"code": "A", "note": "Newer"}]})):
+                with pytest.raises(psycopg.Error) as caught:
+                    work()
+                assert (caught.value.sqlstate, caught.value.diag.message_primary) == ("BD004", expected)
+            alter(carts, "alter function public.own security definer")
+            assert revert(carts, change_set)["state"] == "completed"
+    finally:
+        alter(carts, "drop table public.journal")
 
 
 SUMS = """
