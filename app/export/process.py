@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 
 from app.child import ENVIRONMENT, command, failure
 
 READ = 64 << 10  # bytes
+UNKNOWN = -1  # the errno of uvloop where it can make no pipe, for lack of descriptors
 
 
 async def pipe_through(module: str, feed: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -19,7 +22,7 @@ async def pipe_through(module: str, feed: AsyncGenerator[bytes, None]) -> AsyncG
     Raises CpuLimitExceeded, and what `feed` raises: then the process is killed before it can take the end of its input for the
     regular end.
     """
-    process = await asyncio.create_subprocess_exec(*command(module), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=ENVIRONMENT)
+    process = await _start(module)
     feeding = asyncio.create_task(_feed(process, feed))
     assert process.stdout is not None and process.stderr is not None
     try:
@@ -35,6 +38,15 @@ async def pipe_through(module: str, feed: AsyncGenerator[bytes, None]) -> AsyncG
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await asyncio.gather(feeding, process.wait(), return_exceptions=True)
+
+
+async def _start(module: str) -> Process:
+    try:
+        return await asyncio.create_subprocess_exec(*command(module), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=ENVIRONMENT)
+    except OSError as error:
+        if error.errno != UNKNOWN:
+            raise
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
 
 
 async def _feed(process: Process, feed: AsyncGenerator[bytes, None]) -> None:

@@ -7,12 +7,13 @@ import contextlib
 import logging
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 import uvloop
 
-from app.service.sockets import Acceptor, bind
+from app.export.process import pipe_through
+from app.service.sockets import EXHAUSTED, Acceptor, bind
 from tests.service.serving import Service
 
 MANY = 100  # connections
@@ -89,6 +90,18 @@ def no_descriptors() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_child_that_lacks_descriptors_is_told_apart_from_failures() -> None:
+    async def nothing() -> AsyncGenerator[bytes, None]:
+        yield b""
+
+    async def main() -> None:
+        with no_descriptors(), pytest.raises(OSError) as caught:
+            await anext(pipe_through("app.export.layout", nothing()))
+        assert caught.value.errno in EXHAUSTED, "for which the middleware answers 503"
+
+    uvloop.run(main())
 
 
 def test_a_closed_acceptor_refuses_connections() -> None:
