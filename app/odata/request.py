@@ -133,7 +133,7 @@ def refused_method(path: str, *, extended: bool) -> ServiceError:
 
 def error_content(error: ServiceError) -> dict[str, object]:
     """The JSON object of an error."""
-    about = {"target": error.target} if error.target else {}
+    about: dict[str, object] = {"target": error.target} if error.target else {}
     if error.code == "gone" and error.more:  # firstId: OData has a member for what a service adds
         about["innererror"] = error.more
     return {"error": {"code": error.code, "message": error.message, **about}}

@@ -62,27 +62,88 @@ $$;
 comment on function bds_operation.altered_objects() is
     'Problems of what bds.register has made for a table, and of policies, rules and rights that others have added';
 
+create function bds_operation.has_violation(rule pg_constraint)
+    returns boolean
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    condition text;
+    found_one boolean;
+begin
+    condition := case rule.contype
+        when 'c' then format('not (%s)', pg_get_expr(rule.conbin, rule.conrelid))
+        when 'f' then (
+            select format(
+                '%s and not exists (select from %s o where %s)', string_agg(format('t.%I is not null', a.attname), ' and '),
+                rule.confrelid::regclass, string_agg(format('o.%I = t.%I', b.attname, a.attname), ' and ')
+            )
+            from unnest(rule.conkey, rule.confkey) p (own, other)
+            join pg_attribute a on a.attrelid = rule.conrelid and a.attnum = p.own
+            join pg_attribute b on b.attrelid = rule.confrelid and b.attnum = p.other
+        )
+        else 'false'
+    end;
+    execute format('select exists (select from %s t where %s)', rule.conrelid::regclass, condition) into found_one;
+    return found_one;
+exception when others then  -- its expression fails: so will the mend, with the reason
+    return false;
+end
+$$;
+comment on function bds_operation.has_violation(pg_constraint) is 'Whether a table has rows that a CHECK or foreign key does not allow';
+
+create function bds_operation.has_duplicates(this pg_index)
+    returns boolean
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    keys      text[] := array(select pg_get_indexdef(this.indexrelid, n, false) from generate_series(1, this.indnkeyatts) n);
+    found_one boolean := false;
+begin
+    if this.indisunique then
+        execute format(
+            'select exists (select from %s where %s and (%s) group by %s having count(*) > 1)', this.indrelid::regclass,
+            coalesce(pg_get_expr(this.indpred, this.indrelid), 'true'),
+            case when this.indnullsnotdistinct then 'true' else (select string_agg(format('(%s) is not null', k), ' and ') from unnest(keys) k) end,
+            array_to_string(keys, ', ')
+        ) into found_one;
+    end if;
+    return found_one;
+exception when others then  -- as above
+    return false;
+end
+$$;
+comment on function bds_operation.has_duplicates(pg_index) is 'Whether a table has several rows with one key of an index that is to be unique';
+
 create function bds_operation.invalid_objects()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select 'invalid constraint', e.name, format('%I on %s', k.conname, e.table_name), 'there may be rows that it does not allow',
-        format('alter table %s validate constraint %I', e.table_name, k.conname)
+    select 'invalid constraint', e.name, format('%I on %s', k.conname, e.table_name),
+        case when v.is_so then 'there are rows that it does not allow: correct them' else 'there may be rows that it does not allow' end,
+        case when not v.is_so then format('alter table %s validate constraint %I', e.table_name, k.conname) end
     from bds.entities e join pg_constraint k on k.conrelid = e.table_name
+    cross join lateral (select bds_operation.has_violation(k) where not k.convalidated) v (is_so)
     where not k.convalidated
     union all
-    select 'disabled constraint', e.name, format('%I on %s', k.conname, k.conrelid::regclass), 'rows may refer to rows that do not exist',
+    select 'disabled constraint', e.name, format('%I on %s', k.conname, k.conrelid::regclass),
+        case when v.is_so then 'rows refer to rows that do not exist: correct them' else 'rows may refer to rows that do not exist' end,
         -- a superuser alone enables triggers of the system
-        format(
+        case when not v.is_so then format(
             'alter table %s drop constraint %I, add constraint %2$I %s', k.conrelid::regclass, k.conname, pg_get_constraintdef(k.oid)
-        )
+        ) end
     from pg_constraint k
     left join bds.entities e on e.table_name = k.conrelid
+    cross join lateral (select exists (select from pg_trigger t where t.tgconstraint = k.oid and t.tgenabled in ('D', 'R'))) d (is_disabled)
+    left join lateral (select bds_operation.has_violation(k) where d.is_disabled) v (is_so) on true
     where k.contype = 'f' and k.conparentid = 0
         and (e.name is not null or k.conrelid in (select c.oid from pg_class c where c.relnamespace = 'bds'::regnamespace))
-        and exists (select from pg_trigger t where t.tgconstraint = k.oid and t.tgenabled in ('D', 'R'))
+        and d.is_disabled
     union all
     select 'missing constraint', e.name, format('%I on %s', k.name, e.table_name), 'values that JSON cannot represent can be written',
         bds_registry.mend(e)
@@ -90,9 +151,11 @@ as $$
     cross join bds_registry.finite_checks(e.table_name) k
     where k.standing is null
     union all
-    select 'invalid index', e.name, i.indexrelid::regclass::text, 'queries do not use it, and a unique one does not prevent duplicates',
-        format('reindex index %s', i.indexrelid::regclass)
+    select 'invalid index', e.name, i.indexrelid::regclass::text,
+        'queries do not use it, and a unique one does not prevent duplicates' || case when v.is_so then ', which there are: delete them' else '' end,
+        case when not v.is_so then format('reindex index %s', i.indexrelid::regclass) end
     from bds.entities e join pg_index i on i.indrelid = e.table_name
+    cross join lateral (select bds_operation.has_duplicates(i) where not (i.indisvalid and i.indisready)) v (is_so)
     where not (i.indisvalid and i.indisready);
 $$;
 comment on function bds_operation.invalid_objects() is 'Problems of constraints and indexes that were never completed';

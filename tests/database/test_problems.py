@@ -259,6 +259,30 @@ def test_constraints_and_indexes_that_prove_nothing_are_listed(acme: Operator) -
     assert problems(acme) == []
 
 
+def test_a_rule_that_rows_break_has_a_mend_once_a_person_has_corrected_them(acme: Operator) -> None:
+    acme.connection.execute("alter table data.stores add constraint is_big check (size > 5) not valid")
+    acme.connection.execute("create index stores_city on data.stores (company_id, city) where size > 0")
+    acme.connection.execute(
+        "update pg_index set indisunique = true, indisvalid = false, indisready = false where indexrelid = 'data.stores_city'::regclass"
+    )
+    unlogged(acme.connection, "insert into data.stores (company_id, code, city, size) values ('acme', 'b', 'Ulm', 9)")
+    acme.connection.execute("alter table data.invoices disable trigger all")
+    unlogged(
+        acme.connection, "insert into data.invoices (company_id, code, invoice_date, customer_id) values ('acme', 'i', now(), 99)"
+    )
+    broken = [
+        ("disabled constraint", "invoices_company_id_customer_id_fkey on data.invoices"),
+        ("invalid constraint", "is_big on data.stores"),
+        ("invalid index", "data.stores_city"),
+    ]
+    undecided = [(p[0], p[3]) for p in problems(acme) if p[5] is None]
+    assert undecided == broken
+    unlogged(acme.connection, "delete from data.invoices; delete from data.stores where code = 'a'")
+    mend(acme)
+    acme.rows("select * from bds.compare_log(record => true)")
+    assert problems(acme) == []
+
+
 def test_imports_without_a_sign_of_life_and_resting_hooks_are_listed(acme: Operator) -> None:
     with acme.connection.transaction():
         acme.connection.execute("select bds.set_context('acme', 'me')")
