@@ -244,13 +244,14 @@ declare
     this      record;
     is_silent boolean;
     is_known  boolean := exists (select 1 from bds.companies c where c.id = company);
+    was_known boolean := is_known;  -- triggers refuse rows of a company that is not known
 begin
     perform bds_operation.require_deletion(company);
     perform set_config('bds.company', coalesce(company, ''), true);
     perform bds_operation.close_company(company);
     is_silent := bds_operation.pass_over_triggers();
     for this in select * from bds_operation.company_tables() t order by t.n desc loop
-        if is_silent then
+        if is_silent and was_known then
             perform set_config(
                 'session_replication_role', case when bds_operation.is_referred_to(this.table_name) then triggers else 'replica' end, true
             );
