@@ -52,7 +52,7 @@ def continue_arrays(block: bytes, value: Any, names: Collection[str]) -> Any:
     """
     found = sum(block.count(b'"%b"' % name.encode()) for name in names)
     if b"\\u" not in block or not _ESCAPED_NAME.search(block):
-        if not found or found == (kept := _count(value, names)):
+        if not found or found == (kept := _count(_array(value), names)):
             return value
         if sum(len(re.findall(rb'"%b"\s*:' % re.escape(name.encode()), block)) for name in names) == kept:  # the others are values
             return value
@@ -67,14 +67,14 @@ def continue_arrays(block: bytes, value: Any, names: Collection[str]) -> Any:
     return json.loads(block, object_pairs_hook=join, parse_float=str)
 
 
-def _count(value: Any, names: Collection[str]) -> int:
-    """How many members of these names records have, and the records in their arrays."""
+def _count(records: list[Any], names: Collection[str]) -> int:
+    """How many members of these names records have, and the records in their arrays if there is more than one name."""
     count = 0
-    for record in _array(value):
-        if isinstance(record, dict):
-            for name in names:
-                if name in record:
-                    count += 1 + _count(record[name], names)
+    for name in names:
+        arrays = [record[name] for record in records if type(record) is dict and name in record]
+        count += len(arrays)
+        if arrays and len(names) > 1:
+            count += _count([record for array in arrays for record in _array(array)], names)
     return count
 
 

@@ -36,9 +36,7 @@ begin
         perform bds_feed.require_versions();
     exception when others then
         get stacked diagnostics context = pg_exception_context;
-        if sqlstate = '42501' then
-            perform bds_feed.refuse_denied(context);
-        end if;
+        perform bds_feed.refuse_denied(context) where sqlstate = '42501';
         if import.reverts is not null then
             raise;
         end if;
