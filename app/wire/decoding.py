@@ -50,6 +50,8 @@ def continue_arrays(block: bytes, value: Any, names: Collection[str]) -> Any:
     msgspec keeps the last member of a name alone.  A block that may have lost one is decoded again: it has the name more often than
     the value, or a name with escapes.
     """
+    if not names:
+        return value
     found = sum(block.count(b'"%b"' % name.encode()) for name in names)
     if b"\\u" not in block or not _ESCAPED_NAME.search(block):
         if not found or found == (kept := _count(_array(value), names)):
