@@ -8,7 +8,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -45,9 +45,13 @@ def service(database_url: str) -> Iterator[Service]:
 def patiently(connection: psycopg.Connection, statement: str) -> None:
     """Run a statement that needs a lock, as a DBA does beside readers."""
     while True:
-        with suppress(psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+        try:
             connection.execute(statement.encode())
             return
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+            pass
+        except psycopg.errors.ObjectNotInPrerequisiteState:  # a concurrent detach waited too long for its second step
+            statement = statement.replace(" concurrently", " finalize")
 
 
 @dataclass
