@@ -1,0 +1,1494 @@
+---- functions of products
+
+-- functions of products
+
+create or replace function bds_log.products_check() returns boolean language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+set intervalstyle = 'postgres'
+set bytea_output = 'hex'
+as $function$
+declare
+    this  bds.entities := (select e from bds.entities e where e.name = 'products');
+    nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
+    found text;
+    types regtype[];
+begin
+    execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', '{"price": "0.01234567890123456789012345678901234567890", "updated_at": "2000-01-01 00:00:00.654321+00"}', nulls) into found;
+    if found = '{"company_id":null,"id":null,"code":null,"name":null,"description":null,"barcode":null,"price":0.0123,"active":null,"category_id":null,"unit_id":null,"updated_at":"2000-01-01T00:00:00.654321+00:00"}' then
+        execute format('select array[%s] from %s', 'pg_typeof(n.company_id), pg_typeof(n.id), pg_typeof(n.code), pg_typeof(n.name), pg_typeof(n.description), pg_typeof(n.barcode), pg_typeof(n.price), pg_typeof(n.active), pg_typeof(n.category_id), pg_typeof(n.unit_id), pg_typeof(n.updated_at)', nulls) into types;
+    end if;
+    if types = '{text,bigint,text,text,text,text,"numeric(19,4)",boolean,bigint,bigint,"timestamp with time zone"}'::regtype[] and not bds_registry.is_rewritten(this) then
+        return true;
+    end if;
+    perform bds_change_log.refuse_altered(this);
+-- a column rejects its probe, or the table was dropped: then its name is a number
+exception when data_exception or integrity_constraint_violation or syntax_error then
+    perform bds_change_log.refuse_altered(this);
+end
+$function$;
+revoke all on function bds_log.products_check() from public;
+alter function bds_log.products_check() owner to bds_owner;
+        ;
+
+create or replace function bds_log.products_stamp() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp as $function$
+begin
+    if coalesce(
+            new.company_id = nullif(current_setting('bds.company', true), ''),
+            strpos(current_setting('bds.turns', true), ',' || new.company_id || '@') > 0
+        ) is not true then
+        perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
+    end if;
+    if tg_op = 'UPDATE' then
+        new.updated_at := old.updated_at;
+
+        if new is not distinct from old
+            and (
+                split_part(current_setting('bds.touching', true), ':', 1) is distinct from pg_trigger_depth()::text
+                or pg_trigger_depth() < 2
+            )
+        then
+            return null;
+        elsif new.company_id <> old.company_id or new.id <> old.id then
+            raise exception using errcode = 'BD004', message = 'the company_id and the id of a row cannot be changed';
+        end if;
+    end if;
+    new.updated_at := case
+        when strpos(current_setting('bds.turns', true), '@2') > 0
+        then greatest(clock_timestamp(), bds_change_log.future_floor(new.company_id))
+        else clock_timestamp()
+    end;
+    return new;
+end
+$function$;
+revoke all on function bds_log.products_stamp() from public;
+alter function bds_log.products_stamp() owner to bds_owner;
+        ;
+
+create or replace function bds_log.products_insert() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+-- old values are stored in one format, whatever the session has set
+set timezone = 'UTC'
+set extra_float_digits = 1
+set intervalstyle = 'postgres'
+set bytea_output = 'hex'
+set enable_nestloop = on
+set enable_hashjoin = on
+-- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one
+set plan_cache_mode = force_generic_plan
+as $function$
+#variable_conflict use_variable
+declare
+    company    text;
+    last       text;
+    changes    bigint;
+    is_single  boolean;
+    logged     bigint;
+    oldest     timestamptz;
+    newest     timestamptz;
+    depth      int := pg_trigger_depth();
+    turn       record;
+    base       bigint;
+    at         timestamptz;
+    -- 2:items while a statement of that depth touches parents whose items have changed; the clock tells whether that is true
+    claims     text := current_setting('bds.touching', true);
+    actor      text := bds_impl.actor();
+    db_user    text := session_user;
+    change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
+    parents    bigint[];
+    stamped    bigint[];
+begin
+    select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
+    into company, last, changes, oldest, newest
+    from new_rows r
+    where bds_log.products_check();
+    is_single := changes = 1;
+    while company is not null loop
+        if changes is null or company <> last then
+            select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
+            from new_rows r where r.company_id = company;
+        end if;
+        select * into turn from bds_change_log.advance(company, 'products', changes, oldest, newest, null);
+        base := turn.base;
+        at := turn.at;
+        if is_single then
+            -- the same as below, without joining and numbering
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + 1, 'products', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set, null,
+            null, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
+            null
+            from new_rows r;
+        else
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + row_number() over (), 'products', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set, null,
+            null, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
+            null
+            from new_rows r
+            where r.company_id = company;
+        end if;
+        if turn.interleaved then
+            perform bds_change_log.put_in_order(
+                company, 'products', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+            )
+            from new_rows r
+            left join lateral (select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0) t on true
+            where r.company_id = company and t.updated_at is distinct from r.updated_at
+            having count(*) > 0;
+        end if;
+        exit when company = last;
+        changes := null;
+        select min(r.company_id collate "C") into company from new_rows r where r.company_id collate "C" > company;
+    end loop;
+    return null;
+end
+$function$
+    ;
+revoke all on function bds_log.products_insert() from public;
+alter function bds_log.products_insert() owner to bds_owner;
+
+create or replace function bds_log.products_update() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+-- old values are stored in one format, whatever the session has set
+set timezone = 'UTC'
+set extra_float_digits = 1
+set intervalstyle = 'postgres'
+set bytea_output = 'hex'
+set enable_nestloop = on
+set enable_hashjoin = on
+-- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one
+set plan_cache_mode = force_generic_plan
+as $function$
+#variable_conflict use_variable
+declare
+    company    text;
+    last       text;
+    changes    bigint;
+    is_single  boolean;
+    logged     bigint;
+    oldest     timestamptz;
+    newest     timestamptz;
+    depth      int := pg_trigger_depth();
+    turn       record;
+    base       bigint;
+    at         timestamptz;
+    -- 2:items while a statement of that depth touches parents whose items have changed; the clock tells whether that is true
+    claims     text := current_setting('bds.touching', true);
+    actor      text := bds_impl.actor();
+    db_user    text := session_user;
+    change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
+    parents    bigint[];
+    stamped    bigint[];
+begin
+    select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
+    into company, last, changes, oldest, newest
+    from new_rows r
+    where bds_log.products_check();
+    is_single := changes = 1;
+    while company is not null loop
+        if changes is null or company <> last then
+            select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
+            from new_rows r where r.company_id = company;
+        end if;
+        select * into turn from bds_change_log.advance(company, 'products', changes, oldest, newest, null);
+        base := turn.base;
+        at := turn.at;
+        if coalesce(depth || ':' || turn.touched, '') <> (case when starts_with(claims, depth || ':') then claims else '' end) then
+            raise exception using
+                errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
+        end if;
+        if turn.settles then
+            perform set_config('enable_nestloop', 'off', true);
+            execute $statement$
+                update bds.change_log l
+                set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
+                from (select r.id, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0) as hash, json_object(
+                'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
+                'name' : case when o.name is distinct from r.name then coalesce(to_json(o.name), 'null'::json) end,
+                'description' : case when o.description is distinct from r.description then coalesce(to_json(o.description), 'null'::json) end,
+                'barcode' : case when o.barcode is distinct from r.barcode then coalesce(to_json(o.barcode), 'null'::json) end,
+                'price' : case when o.price is distinct from r.price then coalesce(to_json(o.price), 'null'::json) end,
+                'active' : case when o.active is distinct from r.active then coalesce(to_json(o.active), 'null'::json) end,
+                'categoryId' : case when o.category_id is distinct from r.category_id then coalesce(to_json(o.category_id), 'null'::json) end,
+                'unitId' : case when o.unit_id is distinct from r.unit_id then coalesce(to_json(o.unit_id), 'null'::json) end
+                absent on null returning json
+            )::jsonb as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
+                join (
+                    select w.row_id, max(w.id) as id
+                    from bds.change_log w
+                    where w.company_id = $1 and w.id between $2 and $3 and w.created_at > transaction_timestamp() - interval '1 day'
+                        and w.created_at <= $4 and w.entity = 'products'
+                    group by w.row_id
+                ) last on last.row_id = s.id
+                where l.company_id = $1 and l.id = last.id and l.id between $2 and $3
+                    and l.created_at > transaction_timestamp() - interval '1 day' and l.operation <> 'delete'
+            $statement$ using company, (select c.first_id from bds.clocks c where c.company_id = company), base, oldest;
+            get diagnostics logged = row_count;
+            perform set_config('enable_nestloop', 'on', true);
+            if logged <> changes then
+                raise exception using
+                    errcode = 'BD004',
+                    message = format('%s of %s rows of %s have no change record of this transaction', changes - logged, changes, 'products');
+            end if;
+            return null;
+        end if;
+        if is_single then
+            -- the same as below, without joining and numbering
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + 1, 'products', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
+            case when turn.touched is not null then array[turn.touched] end, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
+            json_object(
+                'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
+                'name' : case when o.name is distinct from r.name then coalesce(to_json(o.name), 'null'::json) end,
+                'description' : case when o.description is distinct from r.description then coalesce(to_json(o.description), 'null'::json) end,
+                'barcode' : case when o.barcode is distinct from r.barcode then coalesce(to_json(o.barcode), 'null'::json) end,
+                'price' : case when o.price is distinct from r.price then coalesce(to_json(o.price), 'null'::json) end,
+                'active' : case when o.active is distinct from r.active then coalesce(to_json(o.active), 'null'::json) end,
+                'categoryId' : case when o.category_id is distinct from r.category_id then coalesce(to_json(o.category_id), 'null'::json) end,
+                'unitId' : case when o.unit_id is distinct from r.unit_id then coalesce(to_json(o.unit_id), 'null'::json) end
+                absent on null returning json
+            )::jsonb
+            from new_rows r join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
+        get diagnostics logged = row_count;
+        if logged <> changes then
+            raise exception using
+                errcode = 'BD004',
+                message = 'the company_id and the id of a row cannot be changed',
+                hint = 'a trigger that fires after bds_2_stamp has changed them';
+        end if;
+        else
+            perform set_config('enable_nestloop', 'off', true);
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + row_number() over (order by r.id), 'products', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
+            case when turn.touched is not null then array[turn.touched] end, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
+            json_object(
+                'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
+                'name' : case when o.name is distinct from r.name then coalesce(to_json(o.name), 'null'::json) end,
+                'description' : case when o.description is distinct from r.description then coalesce(to_json(o.description), 'null'::json) end,
+                'barcode' : case when o.barcode is distinct from r.barcode then coalesce(to_json(o.barcode), 'null'::json) end,
+                'price' : case when o.price is distinct from r.price then coalesce(to_json(o.price), 'null'::json) end,
+                'active' : case when o.active is distinct from r.active then coalesce(to_json(o.active), 'null'::json) end,
+                'categoryId' : case when o.category_id is distinct from r.category_id then coalesce(to_json(o.category_id), 'null'::json) end,
+                'unitId' : case when o.unit_id is distinct from r.unit_id then coalesce(to_json(o.unit_id), 'null'::json) end
+                absent on null returning json
+            )::jsonb
+            from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
+            where r.company_id = company;
+        get diagnostics logged = row_count;
+        if logged <> changes then
+            raise exception using
+                errcode = 'BD004',
+                message = 'the company_id and the id of a row cannot be changed',
+                hint = 'a trigger that fires after bds_2_stamp has changed them';
+        end if;
+            perform set_config('enable_nestloop', 'on', true);
+        end if;
+        if turn.interleaved then
+            perform bds_change_log.put_in_order(
+                company, 'products', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+            )
+            from new_rows r
+            left join lateral (select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0) t on true
+            where r.company_id = company and t.updated_at is distinct from r.updated_at
+            having count(*) > 0;
+        end if;
+        exit when company = last;
+        changes := null;
+        select min(r.company_id collate "C") into company from new_rows r where r.company_id collate "C" > company;
+    end loop;
+    return null;
+end
+$function$
+    ;
+revoke all on function bds_log.products_update() from public;
+alter function bds_log.products_update() owner to bds_owner;
+
+create or replace function bds_log.products_delete() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+-- old values are stored in one format, whatever the session has set
+set timezone = 'UTC'
+set extra_float_digits = 1
+set intervalstyle = 'postgres'
+set bytea_output = 'hex'
+set enable_nestloop = on
+set enable_hashjoin = on
+-- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one
+set plan_cache_mode = force_generic_plan
+as $function$
+#variable_conflict use_variable
+declare
+    company    text;
+    last       text;
+    changes    bigint;
+    is_single  boolean;
+    logged     bigint;
+    oldest     timestamptz;
+    newest     timestamptz;
+    depth      int := pg_trigger_depth();
+    turn       record;
+    base       bigint;
+    at         timestamptz;
+    -- 2:items while a statement of that depth touches parents whose items have changed; the clock tells whether that is true
+    claims     text := current_setting('bds.touching', true);
+    actor      text := bds_impl.actor();
+    db_user    text := session_user;
+    change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
+    parents    bigint[];
+    stamped    bigint[];
+begin
+    select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
+    into company, last, changes, oldest, newest
+    from old_rows r
+    where bds_log.products_check();
+    is_single := changes = 1;
+    while company is not null loop
+        if changes is null or company <> last then
+            select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
+            from old_rows r where r.company_id = company;
+        end if;
+        select * into turn from bds_change_log.advance(company, 'products', changes, null, null, null);
+        base := turn.base;
+        at := turn.at;
+        if is_single then
+            -- the same as below, without joining and numbering
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + 1, 'products', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set, null,
+            null, null,
+            json_object(
+                'id' : r.id,
+                'code' : r.code,
+                'name' : r.name,
+                'description' : r.description,
+                'barcode' : r.barcode,
+                'price' : r.price,
+                'active' : r.active,
+                'categoryId' : r.category_id,
+                'unitId' : r.unit_id,
+                'updatedAt' : r.updated_at
+                returning jsonb
+            )
+            from old_rows r;
+        else
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + row_number() over (), 'products', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set, null,
+            null, null,
+            json_object(
+                'id' : r.id,
+                'code' : r.code,
+                'name' : r.name,
+                'description' : r.description,
+                'barcode' : r.barcode,
+                'price' : r.price,
+                'active' : r.active,
+                'categoryId' : r.category_id,
+                'unitId' : r.unit_id,
+                'updatedAt' : r.updated_at
+                returning jsonb
+            )
+            from old_rows r
+            where r.company_id = company;
+        end if;
+        if turn.interleaved then
+            perform bds_change_log.put_in_order(
+                company, 'products', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+            )
+            from old_rows r
+            left join lateral (select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0) t on true
+            where r.company_id = company and t.id is not null
+            having count(*) > 0;
+        end if;
+        exit when company = last;
+        changes := null;
+        select min(r.company_id collate "C") into company from old_rows r where r.company_id collate "C" > company;
+    end loop;
+    return null;
+end
+$function$
+    ;
+revoke all on function bds_log.products_delete() from public;
+alter function bds_log.products_delete() owner to bds_owner;
+
+---- views of products
+
+-- views of products
+create or replace view api.products as select company_id,
+    id as id,
+    code as code,
+    name as name,
+    description as description,
+    barcode as barcode,
+    price as price,
+    active as active,
+    category_id as "categoryId",
+    unit_id as "unitId",
+    updated_at as "updatedAt"
+from data.products
+where company_id = current_setting('bds.company', true);
+alter view api.products owner to bds_owner;
+revoke all on api.products from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+comment on view api.products is 'Things that are sold';
+comment on column api.products.company_id is 'The company';
+comment on column api.products.id is 'The row''s id, unique within the company';
+comment on column api.products.code is 'Stock code';
+comment on column api.products.name is 'Name';
+comment on column api.products.description is 'Description';
+comment on column api.products.barcode is 'Barcode, such as an EAN';
+comment on column api.products.price is 'List price of one unit';
+comment on column api.products.active is 'Whether it is on sale';
+comment on column api.products."categoryId" is 'The product''s category';
+comment on column api.products."unitId" is 'The unit that it is sold in';
+comment on column api.products."updatedAt" is 'When the row last changed';
+grant select on api.products to bds_reader, bds_writer, bds_operator;
+create or replace view my.products with (security_barrier) as select
+    id as id,
+    code as code,
+    name as name,
+    description as description,
+    barcode as barcode,
+    price as price,
+    active as active,
+    category_id as "categoryId",
+    unit_id as "unitId",
+    updated_at as "updatedAt"
+from data.products
+where company_id = (
+    select l.company_id from bds.company_logins l where l.role_name = session_user
+);
+alter view my.products owner to bds_owner;
+revoke all on my.products from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+comment on view my.products is 'Things that are sold';
+comment on column my.products.id is 'The row''s id, unique within the company';
+comment on column my.products.code is 'Stock code';
+comment on column my.products.name is 'Name';
+comment on column my.products.description is 'Description';
+comment on column my.products.barcode is 'Barcode, such as an EAN';
+comment on column my.products.price is 'List price of one unit';
+comment on column my.products.active is 'Whether it is on sale';
+comment on column my.products."categoryId" is 'The product''s category';
+comment on column my.products."unitId" is 'The unit that it is sold in';
+comment on column my.products."updatedAt" is 'When the row last changed';
+grant select on my.products to bds_analyst;
+create or replace view past.products_changed as select g.company_id,
+    g.row_id as id,
+    case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
+    case when g.state ? 'name' then (g.state ->> 'name')::text else t.name end as name,
+    case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
+    case when g.state ? 'barcode' then (g.state ->> 'barcode')::text else t.barcode end as barcode,
+    case when g.state ? 'price' then (g.state ->> 'price')::numeric else t.price end as price,
+    case when g.state ? 'active' then (g.state ->> 'active')::boolean else t.active end as active,
+    case when g.state ? 'categoryId' then (g.state ->> 'categoryId')::bigint else t.category_id end as "categoryId",
+    case when g.state ? 'unitId' then (g.state ->> 'unitId')::bigint else t.unit_id end as "unitId",
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
+        min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    group by l.company_id, l.row_id
+    -- a row whose first later change creates it did not exist
+    having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
+) g
+left join data.products t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
+where current_setting('bds.moment', true)::timestamptz > '-infinity';
+alter view past.products_changed owner to bds_owner;
+revoke all on past.products_changed from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+comment on view past.products_changed is 'Things that are sold';
+comment on column past.products_changed.company_id is 'The company';
+comment on column past.products_changed.id is 'The row''s id, unique within the company';
+comment on column past.products_changed.code is 'Stock code';
+comment on column past.products_changed.name is 'Name';
+comment on column past.products_changed.description is 'Description';
+comment on column past.products_changed.barcode is 'Barcode, such as an EAN';
+comment on column past.products_changed.price is 'List price of one unit';
+comment on column past.products_changed.active is 'Whether it is on sale';
+comment on column past.products_changed."categoryId" is 'The product''s category';
+comment on column past.products_changed."unitId" is 'The unit that it is sold in';
+comment on column past.products_changed."updatedAt" is 'When the row last changed';
+grant select on past.products_changed to bds_operator, bds_reader;
+create or replace view past.products_unchanged as select t.company_id,
+    t.id as id,
+    t.code as code,
+    t.name as name,
+    t.description as description,
+    t.barcode as barcode,
+    t.price as price,
+    t.active as active,
+    t.category_id as "categoryId",
+    t.unit_id as "unitId",
+    t.updated_at as "updatedAt"
+from data.products t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0);
+alter view past.products_unchanged owner to bds_owner;
+revoke all on past.products_unchanged from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+comment on view past.products_unchanged is 'Things that are sold';
+comment on column past.products_unchanged.company_id is 'The company';
+comment on column past.products_unchanged.id is 'The row''s id, unique within the company';
+comment on column past.products_unchanged.code is 'Stock code';
+comment on column past.products_unchanged.name is 'Name';
+comment on column past.products_unchanged.description is 'Description';
+comment on column past.products_unchanged.barcode is 'Barcode, such as an EAN';
+comment on column past.products_unchanged.price is 'List price of one unit';
+comment on column past.products_unchanged.active is 'Whether it is on sale';
+comment on column past.products_unchanged."categoryId" is 'The product''s category';
+comment on column past.products_unchanged."unitId" is 'The unit that it is sold in';
+comment on column past.products_unchanged."updatedAt" is 'When the row last changed';
+grant select on past.products_unchanged to bds_operator, bds_reader;
+create or replace view past.products_replaced as select g.company_id,
+    g.row_id as id,
+    (g.state ->> 'code')::text as code,
+    (g.state ->> 'name')::text as name,
+    (g.state ->> 'description')::text as description,
+    (g.state ->> 'barcode')::text as barcode,
+    (g.state ->> 'price')::numeric as price,
+    (g.state ->> 'active')::boolean as active,
+    (g.state ->> 'categoryId')::bigint as "categoryId",
+    (g.state ->> 'unitId')::bigint as "unitId",
+    (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
+from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+alter view past.products_replaced owner to bds_owner;
+revoke all on past.products_replaced from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+comment on view past.products_replaced is 'Things that are sold';
+comment on column past.products_replaced.company_id is 'The company';
+comment on column past.products_replaced.id is 'The row''s id, unique within the company';
+comment on column past.products_replaced.code is 'Stock code';
+comment on column past.products_replaced.name is 'Name';
+comment on column past.products_replaced.description is 'Description';
+comment on column past.products_replaced.barcode is 'Barcode, such as an EAN';
+comment on column past.products_replaced.price is 'List price of one unit';
+comment on column past.products_replaced.active is 'Whether it is on sale';
+comment on column past.products_replaced."categoryId" is 'The product''s category';
+comment on column past.products_replaced."unitId" is 'The unit that it is sold in';
+comment on column past.products_replaced."updatedAt" is 'When the row last changed';
+grant select on past.products_replaced to bds_operator, bds_reader;
+
+---- table of products
+
+-- table of products
+alter table data.products enable row level security;
+drop policy if exists own_company on data.products;
+drop policy if exists every_company on data.products;
+create policy own_company on data.products to bds_writer using (company_id = current_setting('bds.company', true));
+create policy every_company on data.products to bds_operator using (true);
+revoke all on data.products from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+revoke all on sequence data.products_id_seq from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+grant select, insert, update, delete on data.products to bds_writer, bds_operator;
+grant maintain on data.products to bds_importer, bds_operator;
+grant usage on sequence data.products_id_seq to bds_writer, bds_operator;
+
+alter table data.products alter column updated_at set default clock_timestamp();
+create or replace trigger bds_1_lock before insert or update or delete on data.products for each statement
+    execute function bds_log.lock_named_company();
+create or replace trigger bds_1_lock_old_row before delete on data.products for each row
+    when (coalesce(
+            old.company_id = nullif(current_setting('bds.company', true), ''),
+            strpos(current_setting('bds.turns', true), ',' || old.company_id || '@') > 0
+        ) is not true)
+    execute function bds_log.lock_old_row_company();
+create or replace trigger bds_2_stamp_new before insert on data.products for each row
+    when (
+        coalesce(
+            new.company_id = nullif(current_setting('bds.company', true), ''),
+            strpos(current_setting('bds.turns', true), ',' || new.company_id || '@') > 0
+        ) is not true
+        or coalesce(new.updated_at not between statement_timestamp() and clock_timestamp(), true)
+        or strpos(current_setting('bds.turns', true), '@2') > 0  -- new rows have a floor: 2 begins its year, see take_turn
+    )
+    execute function bds_log.products_stamp();
+create or replace trigger bds_2_stamp before update on data.products for each row
+    execute function bds_log.products_stamp();
+create or replace trigger bds_truncate before truncate on data.products for each statement
+    execute function bds_log.refuse_truncate();
+create or replace trigger bds_log_insert after insert on data.products
+    referencing new table as new_rows for each statement
+    execute function bds_log.products_insert();
+create or replace trigger bds_log_update after update on data.products
+    referencing old table as old_rows new table as new_rows for each statement
+    execute function bds_log.products_update();
+create or replace trigger bds_log_delete after delete on data.products
+    referencing old table as old_rows for each statement
+    execute function bds_log.products_delete();
+
+---- tables of imports of products
+
+diff_products
+"@ordinal" bigint, id bigint, "@new" boolean
+, code text {storage}
+, name text {storage}
+, description text {storage}
+, barcode text {storage}
+, price numeric(19,4) {storage}
+, active boolean {storage}
+, category_id bigint {storage}
+, unit_id bigint {storage}
+
+
+lookup_products_category
+lookup text {storage}, kind text {storage}, value text {storage}
+
+lookup_products_unit
+lookup text {storage}, kind text {storage}, value text {storage}
+
+map_products
+ordinal bigint, parent bigint, "position" bigint,
+phase int,  -- 1 writes, 2 updates by a condition, 3 deletes
+operation text {storage},
+target bigint,  -- the row's id, taken ahead for a new row
+is_new boolean, is_ambiguous boolean,
+is_same boolean,  -- changes nothing
+failed boolean,
+id text {storage}, id_kind text {storage}  -- the record's own lookup
+, key_code text {storage}
+, key_barcode text {storage}
+
+
+ref_products_category
+lookup text {storage}, kind text {storage}, id bigint
+
+ref_products_unit
+lookup text {storage}, kind text {storage}, id bigint
+
+staged_products
+"@ordinal" bigint generated by default as identity (minvalue 0),  -- numbers the records
+"@parent" bigint,  -- the ordinal of the record that contains it
+"@position" bigint,  -- the number in its array; "@ordinal" if null
+"@id" text {storage},  -- its own lookup
+"@operation" text {storage},
+"@where" text {storage},
+"@lookups" text {storage}  -- of "@where": [[entity, field, value], ...]
+, code text {storage}
+, name text {storage}
+, description text {storage}
+, barcode text {storage}
+, price text {storage}
+, active text {storage}
+, category text {storage}
+, unit text {storage}
+, "variants@present" boolean  -- the array is given whole
+
+---- functions of imports of products
+
+bds_import.check_keys_products(bds.imports,text[],boolean,boolean) returns void language plpgsql
+begin
+    if not $3 then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'products', m.ordinal, v.field, v.code, v.message
+        from pg_temp."map_products" m
+        cross join lateral (values
+            (m.id_kind <> all ('{id,code,barcode}'), 'id', 'invalid_value', format('expected a lookup (id:..., code:..., barcode:...), got %L', left(bds_feed.staged_text(m.id), 100))),
+            (m.id_kind = 'id' and m.is_new and m.operation <> 'delete', 'id', 'not_found', format('no such row: %s', m.id)),
+            (m.is_ambiguous, null, 'lookup_ambiguous', 'its unique fields name different rows')
+        ) as v (is_wrong, field, code, message)
+        where (m.id_kind <> all ('{id,code,barcode}') or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong;
+    end if;
+    if '@id' = any ($2) then
+        -- without a lookup of its own the record would have been matched by the value: only named ones can meet another's here
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'products', m.ordinal, 'code', 'already_exists', format('row %s has %s %L', t.id, 'code', m.key_code)
+        from pg_temp."map_products" m
+        join data.products t on t.company_id = (select import.company_id) and t.code = m.key_code
+        where m.id is not null and m.phase <> 3 and t.id <> m.target;
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'products', m.ordinal, 'barcode', 'already_exists', format('row %s has %s %L', t.id, 'barcode', m.key_barcode)
+        from pg_temp."map_products" m
+        join data.products t on t.company_id = (select import.company_id) and t.barcode = m.key_barcode
+        where m.id is not null and m.phase <> 3 and t.id <> m.target;
+        update pg_temp."map_products" m set failed = true  -- at once: what they do not come to be called is left to others
+        from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and m.id is not null;
+    end if;
+    if not exists (select from pg_temp."map_products" m offset 1) then
+        return;  -- one record cannot have what another has
+    end if;
+    if true then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        with claimed as materialized (
+            select m.ordinal, m.target as key from pg_temp."map_products" m
+            where m.target is not null
+                and not m.is_new
+        )
+        select 'products', d.ordinal, null, 'duplicate_record',
+            'an earlier record of this document names the same row'
+        from (
+            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
+            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
+        ) d
+        where d.n > 1 and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
+        );
+        if found then
+            update pg_temp."map_products" m set failed = true  -- at once: no lookup may find them
+            from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+        end if;
+    end if;
+    if ('code' = any ($2) or '@id' = any ($2)) and (not $3 or $4 or '@operation' = any ($2)) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        with claimed as materialized (
+            select m.ordinal, m.key_code as key from pg_temp."map_products" m
+            where m.key_code is not null
+                -- what a record that goes says beside its id is nothing that it claims
+                and (not m.failed or m.is_new and m.id_kind = 'code' and m.key_code::text = bds_feed.lookup_value(m.id))
+                and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)
+        )
+        select 'products', d.ordinal, 'code', 'duplicate_record',
+            'an earlier record of this document names the same row'
+        from (
+            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
+            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
+        ) d
+        where d.n > 1 and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
+        );
+        if found then
+            update pg_temp."map_products" m set failed = true  -- at once: no lookup may find them
+            from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+        end if;
+    end if;
+    if ('barcode' = any ($2) or '@id' = any ($2)) and (not $3 or $4 or '@operation' = any ($2)) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        with claimed as materialized (
+            select m.ordinal, m.key_barcode as key from pg_temp."map_products" m
+            where m.key_barcode is not null
+                -- what a record that goes says beside its id is nothing that it claims
+                and (not m.failed or m.is_new and m.id_kind = 'barcode' and m.key_barcode::text = bds_feed.lookup_value(m.id))
+                and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)
+        )
+        select 'products', d.ordinal, 'barcode', 'duplicate_record',
+            'an earlier record of this document names the same row'
+        from (
+            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
+            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
+        ) d
+        where d.n > 1 and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
+        );
+        if found then
+            update pg_temp."map_products" m set failed = true  -- at once: no lookup may find them
+            from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+        end if;
+    end if;
+end
+
+bds_import.check_operations_products() returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'products', m.ordinal, v.field, v.code, v.message
+    from pg_temp."map_products" m join pg_temp."staged_products" s on s."@ordinal" = m.ordinal
+    cross join lateral (
+        select coalesce(s."@id", 'code:' || nullif(s.code, e'\x01'), 'barcode:' || nullif(s.barcode, e'\x01')),
+            coalesce(s."@id", s."@where", s.code, s.barcode)
+    ) as n (lookup, identity)
+    cross join lateral (values
+        (m.operation not in ('create', 'update', 'upsert', 'delete'), '@operation', 'invalid_directive',
+            format('expected create, update, upsert or delete, got %L', left(m.operation, 100))),
+        (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
+            'expected only with "@operation": "update" or "delete"'),
+        (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive', 'expected an id or @where, got both'),
+        (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'expected only in a record at the top level'),
+        (s."@where" is not null and m.phase = 2 and coalesce(s."variants@present", null) is not null, '@where',
+            'invalid_directive', 'expected no children beside a condition'),
+        (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
+        (m.operation = 'create' and m.phase = 1 and not m.is_new, null, 'already_exists', format('it is row %s', m.target)),
+        (m.operation = 'update' and m.is_new and s."@where" is null and n.lookup is null, null, 'required',
+            'expected id or code or barcode of the row to update, or @where'),
+        (m.operation = 'update' and m.is_new and s."@where" is null and n.lookup is not null, null, 'not_found',
+            format('products has no row %s to update', left(n.lookup, 100))),
+        -- a row that is gone already may be deleted again
+        (m.operation = 'delete' and m.is_new and n.identity is null, null, 'required', 'expected id or code or barcode of the row to delete')
+    ) as v (is_wrong, field, code, message)
+    where (m.operation <> 'upsert' or s."@where" is not null) and v.is_wrong and not exists (
+        select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.code = v.code
+    );
+end
+
+bds_import.check_products(text[]) returns void language plpgsql
+begin
+    if $1 && '{@operation,@where}' then
+        perform bds_import."check_operations_products"();
+    end if;
+    if '@id' = any ($1) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'products', m.ordinal, v.field, 'invalid_value',
+            format('expected the value of the id, which matches no row: %s', left(m.id, 100))
+        from pg_temp."map_products" m
+        cross join lateral (select bds_feed.lookup_value(m.id)) as l (value)
+        cross join lateral (values
+            ('code', m.key_code <> l.value)
+,             ('barcode', m.key_barcode <> l.value)
+        ) as v (field, is_wrong)
+        where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.field = v.field
+        );
+    end if;
+    -- what its own lookup does not find is not a new row, and what was refused was not missing
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'products', m.ordinal, v.field, 'required', v.field || ' is required'
+    from pg_temp."map_products" m join pg_temp."staged_products" s on s."@ordinal" = m.ordinal
+    cross join lateral (values
+        (null, false)
+        , ('code', (s.code = e'\x01' or m.is_new and m.operation <> 'update' and s.code is null and m.key_code is null))
+        , ('name', (s.name = e'\x01' or m.is_new and m.operation <> 'update' and s.name is null))
+    ) as v (field, is_missing)
+    where m.phase < 3 and (false or (s.code = e'\x01' or m.is_new and m.operation <> 'update' and s.code is null and m.key_code is null) or (s.name = e'\x01' or m.is_new and m.operation <> 'update' and s.name is null)) and v.is_missing and not exists (
+        select from pg_temp.feed_errors e
+        where e.entity = 'products' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
+    );
+end
+
+bds_import.check_rules_products(bds.imports,bigint,bigint) returns void language plpgsql
+begin
+    begin
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'products', d."@ordinal", 'price', 'invalid_value', 'it breaks the rule price_is_finite'
+        from pg_temp."diff_products" d
+        where d."@ordinal" between $2 and $3 and d."@new" is not null
+            and (select not (((price > '-Infinity'::numeric) AND (price < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
+    exception when others then  -- of some record the rule is not even false: the writing finds which
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;
+end
+
+bds_import.check_values_products() returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'products', s."@ordinal", v.field, 'invalid_value',
+        format('expected %s, got %s', v.expected, quote_literal(left(bds_feed.staged_text(v.given), 100)))
+    from pg_temp."staged_products" s
+    cross join lateral (values
+        (null, null, true, null, false)
+        , ('price', s.price, pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric'), 'a number that fits numeric(19,4)', false)
+        , ('active', s.active, pg_input_is_valid(s.active, 'boolean'), 'true or false', false)
+    ) as v (field, given, is_valid, expected, identifies)
+    where not (true and (s.price is null or s.price = e'\x01' or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric')) and (s.active is null or s.active = e'\x01' or pg_input_is_valid(s.active, 'boolean'))) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
+end
+
+bds_import.compare_products(bds.imports,text[]) returns void language plpgsql
+declare
+    looked record;
+begin
+    select * into looked from pg_temp.feed_entities f where f.name = 'products';
+    if 'categories' = any (members) and 'category' = any (looked.columns) or 'units' = any (members) and 'unit' = any (looked.columns) then
+        perform bds_import."refer_products"(import, looked.columns);
+    end if;
+    perform bds_feed.show_progress(import, 'comparing', 'products', 2);
+    if exists (select from pg_temp."map_products" m where m.phase = 1 and not m.is_same) then
+        insert into pg_temp."diff_products" select * from bds_import."differing_products"(import.company_id, looked.columns, looked.is_valid);
+        perform bds_feed.filled(import, 'diff_products');
+    end if;
+    perform bds_import."check_rules_products"(import, 0, 9223372036854775807);
+    perform bds_feed.show_progress(import, 'comparing', 'products', 3);
+end
+
+bds_import.count_products() returns void language plpgsql
+begin
+    if exists (select from pg_temp.feed_errors) then
+        delete from pg_temp."diff_products" d using pg_temp."map_products" m where m.ordinal = d."@ordinal" and m.failed;
+    end if;
+    update pg_temp.feed_entities f
+    set rows = m.rows, tops = m.tops, failed = m.failed, updates = m.updates, deletes = m.deletes,
+        created = d.created, updated = d.rows - d.created, unchanged = m.writes - d.rows
+    from (
+        select count(*) as rows, count(*) filter (where o.parent is null) as tops, count(*) filter (where o.failed) as failed,
+            count(*) filter (where o.phase = 1 and not o.failed) as writes,
+            count(*) filter (where o.phase = 2 and not o.failed) as updates,
+            count(*) filter (where o.phase = 3 and not o.failed) as deletes
+        from pg_temp."map_products" o
+    ) m
+    cross join (select count(*) as rows, count(*) filter (where o."@new") as created from pg_temp."diff_products" o) d
+    where f.name = 'products';
+end
+
+bds_import.differing_products(text,text[],boolean) returns TABLE("@ordinal" bigint, id bigint, "@new" boolean, code text, name text, description text, barcode text, price numeric, active boolean, category_id bigint, unit_id bigint) language sql
+select v."@ordinal", v.id, v."@new", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
+from (
+    select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
+        , case when m.key_code is not null then m.key_code when s.code is null then t.code else bds_feed.staged_text(s.code) end as code, t.code as "stored code"
+        , case when s.name is null then t.name when s.name = e'\x01' then null else bds_feed.staged_text(s.name) end as name, t.name as "stored name"
+        , case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end as description, t.description as "stored description"
+        , case when m.key_barcode is not null then m.key_barcode when s.barcode is null then t.barcode else bds_feed.staged_text(s.barcode) end as barcode, t.barcode as "stored barcode"
+        , case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end as price, t.price as "stored price"
+        , case when s.active is null then case when m.is_new then true else t.active end when s.active = e'\x01' then true else case when $3 or pg_input_is_valid(s.active, 'boolean') then s.active::boolean end end as active, t.active as "stored active"
+        , case when s.category is null then t.category_id when s.category <> e'\x01' then ref_category.id end as category_id, t.category_id as "stored category_id"
+        , case when s.unit is null then t.unit_id when s.unit <> e'\x01' then ref_unit.id end as unit_id, t.unit_id as "stored unit_id"
+    from pg_temp."map_products" m
+    join pg_temp."staged_products" s on s."@ordinal" = m.ordinal
+    left join data.products t on t.company_id = (select $1) and t.id = m.target and not m.is_new
+    left join pg_temp."ref_products_category" "ref_category" on 'category' = any ($2) and "ref_category".lookup = s.category
+    left join pg_temp."ref_products_unit" "ref_unit" on 'unit' = any ($2) and "ref_unit".lookup = s.unit
+    where m.phase = 1 and not m.is_same
+    offset 0
+) v
+where v."@new"
+    or ('code' = any ($2) or '@id' = any ($2)) and v.code is distinct from v."stored code"
+        or ('name' = any ($2)) and v.name is distinct from v."stored name"
+        or ('description' = any ($2)) and v.description is distinct from v."stored description"
+        or ('barcode' = any ($2) or '@id' = any ($2)) and v.barcode is distinct from v."stored barcode"
+        or ('price' = any ($2)) and v.price is distinct from v."stored price"
+        or ('active' = any ($2)) and v.active is distinct from v."stored active"
+        or ('category' = any ($2)) and v.category_id is distinct from v."stored category_id"
+        or ('unit' = any ($2)) and v.unit_id is distinct from v."stored unit_id"
+
+
+bds_import.fail_batches_products(boolean) returns void language plpgsql
+begin
+    with numbered as (
+        select m.ordinal, m.phase, m.position, m.failed, (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
+        from pg_temp."map_products" m where m.parent is null
+    ),
+    batch as (
+        select n.phase, n.number, min(n.ordinal) as first, min(n.position) as low, max(n.position) as high,
+            count(*) filter (where n.failed) as failures
+        from numbered n group by n.phase, n.number having bool_or(n.failed)
+    ),
+    marked as (
+        update pg_temp."map_products" m set failed = true
+        from numbered n join batch b on b.phase = n.phase and b.number = n.number
+        where m.ordinal = n.ordinal and not m.failed
+    )
+    insert into pg_temp.feed_errors (entity, ordinal, code, is_late, message)
+    select 'products', b.first, 'batch_failed', $1, format(
+        'the batch %s[%s..%s] was not written, because of %s in it that failed', 'products', b.low, b.high,
+        case b.failures when 1 then 'a record' else b.failures || ' records' end)
+    from batch b
+    where not exists (select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = b.first and e.code = 'batch_failed');
+end
+
+bds_import.fail_late_products(bds.imports) returns void language plpgsql
+begin
+    perform bds_import."mark_products"();
+    if import.atomic = 'batch' then
+        perform bds_import."fail_batches_products"(true);
+    end if;
+    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_products" m where m.failed) where f.name = 'products';
+end
+
+bds_import.fail_orphans_products(bds.imports,text[]) returns void language plpgsql
+begin
+    if 'categories' = any (members) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'products', s."@ordinal", 'category', 'lookup_not_found',
+            format('categories has no row %s: the record of this document failed', r.lookup)
+        from pg_temp."ref_products_category" r
+        join bds_import."named_products_category"(import.company_id, array(select distinct o.kind from pg_temp."ref_products_category" o)) n
+            on n.lookup = r.lookup and n.id is distinct from r.id
+        join pg_temp."staged_products" s on s.category = r.lookup
+        join pg_temp."map_products" m on m.ordinal = s."@ordinal" and not m.failed;
+    end if;
+    if 'units' = any (members) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'products', s."@ordinal", 'unit', 'lookup_not_found',
+            format('units has no row %s: the record of this document failed', r.lookup)
+        from pg_temp."ref_products_unit" r
+        join bds_import."named_products_unit"(import.company_id, array(select distinct o.kind from pg_temp."ref_products_unit" o)) n
+            on n.lookup = r.lookup and n.id is distinct from r.id
+        join pg_temp."staged_products" s on s.unit = r.lookup
+        join pg_temp."map_products" m on m.ordinal = s."@ordinal" and not m.failed;
+    end if;
+end
+
+bds_import.find_absent_products(text) returns void language plpgsql
+begin
+    -- records that failed may mean any row: all of them failed, or what says which row is meant is itself what is wrong
+    if exists (
+        select from pg_temp.feed_entities f
+        where f.name = 'products' and f.failed > 0 and (f.failed = f.rows or exists (
+            select from pg_temp."map_products" m join pg_temp.feed_errors e on e.entity = 'products' and e.ordinal = m.ordinal
+            where m.failed and (e.code = 'lookup_ambiguous' or m.is_new and (e.field = any ('{id,code,barcode}') or true and m.key_code is null and m.key_barcode is null))
+        ))
+    ) then
+        insert into pg_temp.feed_errors (entity, path, code, message, is_late)
+        values ('products', 'products@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true);
+    else
+        insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+        select 'products', t.id, 'collection', 'products', t.id
+        from data.products t
+        where t.company_id = $1 and not exists (select from pg_temp."map_products" m where m.target = t.id);
+    end if;
+end
+
+bds_import.find_deleted_products(bds.imports) returns void language plpgsql
+declare
+    mass    record;
+    known   text;
+    problem boolean := false;
+begin
+    insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+    select 'products', m.target, 'record', 'products', m.ordinal
+    from pg_temp."map_products" m where m.phase = 3 and m.target is not null and not m.failed;
+    for mass in
+        select m.ordinal, s."@where" as condition, s."@lookups" as lookups
+        from pg_temp."map_products" m join pg_temp."staged_products" s on s."@ordinal" = m.ordinal
+        where m.phase = 3 and s."@where" is not null and not m.failed order by m.ordinal
+    loop
+        begin
+            insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+            select 'products', w.id, 'record', 'products', mass.ordinal
+            from bds_feed.rows_where(import.company_id, 'products', mass.condition, mass.lookups) as w (id);
+        exception when sqlstate 'BDF01' then
+            get stacked diagnostics known = pg_exception_detail;
+            perform bds_feed.add_errors(known::jsonb, jsonb_build_object('entity', 'products', 'ordinal', mass.ordinal, 'is_late', true));
+            problem := true;
+        end;
+    end loop;
+    delete from pg_temp.feed_gone g  -- the first record that names a row has it
+    using (
+        select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
+        from pg_temp.feed_gone o where o.entity = 'products' and o.kind = 'record'
+    ) o
+    where o.n > 1 and g.ctid = o.ctid;
+    if problem then
+        perform bds_import."keep_products"(import);
+    end if;
+    update pg_temp.feed_entities f  -- what is gone already
+    set unchanged = f.unchanged + m.rows
+    from (select count(*) as rows from pg_temp."map_products" o where o.phase = 3 and o.is_new and not o.failed) m
+    where f.name = 'products';
+end
+
+bds_import.find_removed_products(text) returns void language plpgsql
+begin
+    if exists (select from pg_temp."staged_products" s where s."variants@present") then
+        insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+        select 'productVariants', c.id, 'array', 'products', c.ordinal
+        from (
+            select t.id, p.ordinal
+            from pg_temp."map_products" p join pg_temp."staged_products" s on s."@ordinal" = p.ordinal
+            join data.product_variants t on t.company_id = (select $1) and t.product_id = p.target
+            where s."variants@present" and p.phase = 1 and not p.failed and not p.is_new
+            offset 0
+        ) c
+        -- a record that failed protects its row, too
+        where not exists (select from pg_temp."map_productVariants" m where m.target = c.id);
+    end if;
+end
+
+bds_import.keep_products(bds.imports) returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, path, record, code, message, is_late)
+    select distinct on (g.kind, g.ticket) 'products', case when t.id is null then g.ticket end,
+        case when t.id is not null then 'products@removeAll' end,
+        coalesce('code:' || t.code, 'barcode:' || t.barcode, 'id:' || t.id), g.code, g.message, true
+    from pg_temp.feed_gone g
+    left join data.products t on g.kind = 'collection' and t.company_id = (select import.company_id) and t.id = g.ticket
+    where g.cause = 'products' and g.code is not null;
+    perform bds_import."fail_late_products"(import);
+    delete from pg_temp.feed_gone g
+    where g.cause = 'products' and (g.code is not null or g.kind = 'record' and exists (
+        select from pg_temp."map_products" m where m.ordinal = g.ticket and m.failed));
+end
+
+bds_import.look_at_products() returns void language plpgsql
+begin
+    update pg_temp.feed_entities f set columns = l.columns, is_valid = l.is_valid, rows = l.rows
+    from (
+        select count(*) as rows,
+            bool_and(true and (s.price is null or s.price = e'\x01' or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric')) and (s.active is null or s.active = e'\x01' or pg_input_is_valid(s.active, 'boolean'))) is not false as is_valid,
+            array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
+                case when count(s."@where") > 0 then '@where' end
+                , case when count(s.code) > 0 then 'code' end
+                , case when count(s.name) > 0 then 'name' end
+                , case when count(s.description) > 0 then 'description' end
+                , case when count(s.barcode) > 0 then 'barcode' end
+                , case when count(s.price) > 0 then 'price' end
+                , case when count(s.active) > 0 then 'active' end
+                , case when count(s.category) > 0 then 'category' end
+                , case when count(s.unit) > 0 then 'unit' end
+            ], null) as columns
+        from pg_temp."staged_products" s
+    ) l
+    where f.name = 'products';
+end
+
+bds_import.mark_products() returns void language plpgsql
+begin
+    update pg_temp."map_products" m set failed = true
+    from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and not m.failed;
+end
+
+bds_import.mass_products(bds.imports,text[],boolean,bigint,bigint) returns void language plpgsql
+declare
+    s        record;
+    problems jsonb;
+begin
+    for s in
+        select r.* from pg_temp."map_products" m join pg_temp."staged_products" r on r."@ordinal" = m.ordinal
+        where m.phase = 2 and not m.failed and m.ordinal between $4 and $5 order by m.ordinal
+    loop
+        insert into pg_temp."diff_products"
+        select v."@ordinal", v.id, case when false
+            or v.code is distinct from v."stored code"
+            or v.name is distinct from v."stored name"
+            or v.description is distinct from v."stored description"
+            or v.barcode is distinct from v."stored barcode"
+            or v.price is distinct from v."stored price"
+            or v.active is distinct from v."stored active"
+            or v.category_id is distinct from v."stored category_id"
+            or v.unit_id is distinct from v."stored unit_id"
+            then false end, v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
+        from (
+            select s."@ordinal", t.id
+                , case when null::text is not null then null::text when s.code is null then t.code else bds_feed.staged_text(s.code) end as code, t.code as "stored code"
+                , case when s.name is null then t.name when s.name = e'\x01' then null else bds_feed.staged_text(s.name) end as name, t.name as "stored name"
+                , case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end as description, t.description as "stored description"
+                , case when null::text is not null then null::text when s.barcode is null then t.barcode else bds_feed.staged_text(s.barcode) end as barcode, t.barcode as "stored barcode"
+                , case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end as price, t.price as "stored price"
+                , case when s.active is null then t.active when s.active = e'\x01' then true else case when $3 or pg_input_is_valid(s.active, 'boolean') then s.active::boolean end end as active, t.active as "stored active"
+                , case when s.category is null then t.category_id when s.category <> e'\x01' then ref_category.id end as category_id, t.category_id as "stored category_id"
+                , case when s.unit is null then t.unit_id when s.unit <> e'\x01' then ref_unit.id end as unit_id, t.unit_id as "stored unit_id"
+            from bds_feed.rows_where(import.company_id, 'products', s."@where", s."@lookups") w (id)
+            join data.products t on t.company_id = (select import.company_id) and t.id = w.id
+            left join pg_temp."ref_products_category" "ref_category" on 'category' = any ($2) and "ref_category".lookup = s.category
+            left join pg_temp."ref_products_unit" "ref_unit" on 'unit' = any ($2) and "ref_unit".lookup = s.unit
+            offset 0
+        ) v;
+        perform bds_import."check_rules_products"(import, s."@ordinal", s."@ordinal");
+        if 'code' = any ($2) and s.code is not null then
+            insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+            select 'products', s."@ordinal", 'code', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
+                case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
+                    else format('row %s has code %L', min(t.id), min(d.code::text)) end
+            from (
+                select o.*, count(*) over () as changed from pg_temp."diff_products" o where o."@ordinal" = s."@ordinal" and not o."@new"
+            ) d
+            left join data.products t on t.company_id = (select import.company_id) and t.code = d.code and t.id <> d.id
+            where d.code is not null and (t.id is not null or d.changed > 1)
+            having count(*) > 0;
+        end if;
+        if 'barcode' = any ($2) and s.barcode is not null then
+            insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+            select 'products', s."@ordinal", 'barcode', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
+                case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
+                    else format('row %s has barcode %L', min(t.id), min(d.barcode::text)) end
+            from (
+                select o.*, count(*) over () as changed from pg_temp."diff_products" o where o."@ordinal" = s."@ordinal" and not o."@new"
+            ) d
+            left join data.products t on t.company_id = (select import.company_id) and t.barcode = d.barcode and t.id <> d.id
+            where d.barcode is not null and (t.id is not null or d.changed > 1)
+            having count(*) > 0;
+        end if;
+        select jsonb_agg(distinct jsonb_build_object('field', e.field, 'code', e.code, 'message', e.message)) into problems
+        from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = s."@ordinal";
+        if problems is not null then
+            raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
+        end if;
+        perform bds_import."write_products"(import.company_id, s."@ordinal", s."@ordinal", '{}');
+    end loop;
+end
+
+bds_import.match_products(bds.imports,text[],boolean,boolean) returns void language plpgsql
+declare
+    -- a record that says one thing alone of itself cannot contradict itself
+    sole text := (
+        select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
+        from unnest(array['code', 'barcode']) k where k = any ($2));
+begin
+    -- the ids of new rows are taken ahead, so that references to them are known before they are written; they follow the document
+    if sole is null then
+        insert into pg_temp."map_products"
+        select o.ordinal, o.parent, o.position, o.phase, o.operation,
+            coalesce(o.target, case when o.phase = 1 then nextval('data.products_id_seq') end),
+            o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind, o.key_code, o.key_barcode
+        from (select * from bds_import."matched_products"(import.company_id, $2, $3, $4) order by ordinal) o;
+    end if;
+    if sole = 'code' then
+        insert into pg_temp."map_products"
+        select o.ordinal, o.parent, o.position, o.phase, o.operation,
+            coalesce(o.target, case when o.phase = 1 then nextval('data.products_id_seq') end),
+            o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind, o.key_code, o.key_barcode
+        from (select * from bds_import."matched_products_by_code"(import.company_id, $2, $3, $4) order by ordinal) o;
+    end if;
+    if sole = 'barcode' then
+        insert into pg_temp."map_products"
+        select o.ordinal, o.parent, o.position, o.phase, o.operation,
+            coalesce(o.target, case when o.phase = 1 then nextval('data.products_id_seq') end),
+            o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind, o.key_code, o.key_barcode
+        from (select * from bds_import."matched_products_by_barcode"(import.company_id, $2, $3, $4) order by ordinal) o;
+    end if;
+    perform bds_feed.filled(import, 'map_products');
+    perform bds_import."check_keys_products"(
+        import, $2, sole is not null, exists (select from pg_temp."map_products" m where m.is_new and m.phase = 1));
+end
+
+bds_import.matched_products(text,text[],boolean,boolean) returns TABLE(ordinal bigint, parent bigint, "position" bigint, phase integer, operation text, target bigint, is_new boolean, is_ambiguous boolean, is_same boolean, failed boolean, id text, id_kind text, key_code text, key_barcode text) language sql
+select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
+    m.target is null and s."@where" is null, m.is_ambiguous,
+    case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
+        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s.code is null then t.code else bds_feed.staged_text(s.code) end is not distinct from t.code)
+        and (not ('name' = any ($2)) or case when s.name is null then t.name when s.name = e'\x01' then null else bds_feed.staged_text(s.name) end is not distinct from t.name)
+        and (not ('description' = any ($2)) or case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end is not distinct from t.description)
+        and (not ('barcode' = any ($2) or '@id' = any ($2)) or case when m.key_barcode is not null then m.key_barcode when s.barcode is null then t.barcode else bds_feed.staged_text(s.barcode) end is not distinct from t.barcode)
+        and (not ('price' = any ($2)) or case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end is not distinct from t.price)
+        and (not ('active' = any ($2)) or case when s.active is null then case when m.is_new then true else t.active end when s.active = e'\x01' then true else case when $3 or pg_input_is_valid(s.active, 'boolean') then s.active::boolean end end is not distinct from t.active)
+        and (not ('category' = any ($2)) or case when s.category is null then t.category_id when s.category <> e'\x01' then ref_category.id end is not distinct from t.category_id)
+        and (not ('unit' = any ($2)) or case when s.unit is null then t.unit_id when s.unit <> e'\x01' then ref_unit.id end is not distinct from t.unit_id)
+    else false end,
+    false, s."@id", s."@kind", m.key_code, m.key_barcode
+from (
+    select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
+        l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
+        , coalesce(n."code", case when l.kind = 'code' then l.value end) as "@key_code"
+        , case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "@find_code"
+        , coalesce(n."barcode", case when l.kind = 'barcode' then l.value end) as "@key_barcode"
+        , case when s."@id" is null then n."barcode" when l.kind = 'barcode' then l.value end as "@find_barcode"
+    from pg_temp."staged_products" s
+    cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
+        case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
+    -- what a mass update writes names no row
+    left join lateral (select bds_feed.staged_text(s.code) as "code", bds_feed.staged_text(s.barcode) as "barcode") as n on s."@where" is null
+    offset 0
+) s
+left join data.products "by_code" on ('code' = any ($2) or '@id' = any ($2)) and "by_code".company_id = (select $1) and "by_code".code = s."@find_code"
+left join data.products "by_barcode" on ('barcode' = any ($2) or '@id' = any ($2)) and "by_barcode".company_id = (select $1) and "by_barcode".barcode = s."@find_barcode"
+left join data.products by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"
+cross join lateral (select least(by_id.id, "by_code".id, "by_barcode".id), greatest(by_id.id, "by_code".id, "by_barcode".id)) as f (id, other)
+left join data.products t on $4 and t.company_id = (select $1) and t.id = f.id
+cross join lateral (
+    select f.id as target, f.id <> f.other as is_ambiguous, false as is_new
+        , s."@key_code" as key_code
+        , s."@key_barcode" as key_barcode
+) m
+left join pg_temp."ref_products_category" "ref_category" on $4 and 'category' = any ($2) and "ref_category".lookup = s.category
+left join pg_temp."ref_products_unit" "ref_unit" on $4 and 'unit' = any ($2) and "ref_unit".lookup = s.unit
+
+bds_import.matched_products_by_barcode(text,text[],boolean,boolean) returns TABLE(ordinal bigint, parent bigint, "position" bigint, phase integer, operation text, target bigint, is_new boolean, is_ambiguous boolean, is_same boolean, failed boolean, id text, id_kind text, key_code text, key_barcode text) language sql
+select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
+    m.target is null and s."@where" is null, m.is_ambiguous,
+    case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
+        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s.code is null then t.code else bds_feed.staged_text(s.code) end is not distinct from t.code)
+        and (not ('name' = any ($2)) or case when s.name is null then t.name when s.name = e'\x01' then null else bds_feed.staged_text(s.name) end is not distinct from t.name)
+        and (not ('description' = any ($2)) or case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end is not distinct from t.description)
+        and (not ('price' = any ($2)) or case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end is not distinct from t.price)
+        and (not ('active' = any ($2)) or case when s.active is null then case when m.is_new then true else t.active end when s.active = e'\x01' then true else case when $3 or pg_input_is_valid(s.active, 'boolean') then s.active::boolean end end is not distinct from t.active)
+        and (not ('category' = any ($2)) or case when s.category is null then t.category_id when s.category <> e'\x01' then ref_category.id end is not distinct from t.category_id)
+        and (not ('unit' = any ($2)) or case when s.unit is null then t.unit_id when s.unit <> e'\x01' then ref_unit.id end is not distinct from t.unit_id)
+    else false end,
+    false, s."@id", s."@kind", m.key_code, m.key_barcode
+from (
+    select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
+        l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
+        , coalesce(n."code", case when l.kind = 'code' then l.value end) as "@key_code"
+        , case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "@find_code"
+        , coalesce(n."barcode", case when l.kind = 'barcode' then l.value end) as "@key_barcode"
+        , case when s."@id" is null then n."barcode" when l.kind = 'barcode' then l.value end as "@find_barcode"
+    from pg_temp."staged_products" s
+    cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
+        case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
+    -- what a mass update writes names no row
+    left join lateral (select bds_feed.staged_text(s.code) as "code", bds_feed.staged_text(s.barcode) as "barcode") as n on s."@where" is null
+    offset 0
+) s
+left join data.products t on t.company_id = (select $1) and t.barcode = s."@find_barcode"
+cross join lateral (
+    select t.id as target, false as is_ambiguous, false as is_new
+        , s."@key_code" as key_code
+        , s."@key_barcode" as key_barcode
+) m
+left join pg_temp."ref_products_category" "ref_category" on $4 and 'category' = any ($2) and "ref_category".lookup = s.category
+left join pg_temp."ref_products_unit" "ref_unit" on $4 and 'unit' = any ($2) and "ref_unit".lookup = s.unit
+
+bds_import.matched_products_by_code(text,text[],boolean,boolean) returns TABLE(ordinal bigint, parent bigint, "position" bigint, phase integer, operation text, target bigint, is_new boolean, is_ambiguous boolean, is_same boolean, failed boolean, id text, id_kind text, key_code text, key_barcode text) language sql
+select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
+    m.target is null and s."@where" is null, m.is_ambiguous,
+    case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
+        and (not ('name' = any ($2)) or case when s.name is null then t.name when s.name = e'\x01' then null else bds_feed.staged_text(s.name) end is not distinct from t.name)
+        and (not ('description' = any ($2)) or case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end is not distinct from t.description)
+        and (not ('barcode' = any ($2) or '@id' = any ($2)) or case when m.key_barcode is not null then m.key_barcode when s.barcode is null then t.barcode else bds_feed.staged_text(s.barcode) end is not distinct from t.barcode)
+        and (not ('price' = any ($2)) or case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end is not distinct from t.price)
+        and (not ('active' = any ($2)) or case when s.active is null then case when m.is_new then true else t.active end when s.active = e'\x01' then true else case when $3 or pg_input_is_valid(s.active, 'boolean') then s.active::boolean end end is not distinct from t.active)
+        and (not ('category' = any ($2)) or case when s.category is null then t.category_id when s.category <> e'\x01' then ref_category.id end is not distinct from t.category_id)
+        and (not ('unit' = any ($2)) or case when s.unit is null then t.unit_id when s.unit <> e'\x01' then ref_unit.id end is not distinct from t.unit_id)
+    else false end,
+    false, s."@id", s."@kind", m.key_code, m.key_barcode
+from (
+    select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
+        l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
+        , coalesce(n."code", case when l.kind = 'code' then l.value end) as "@key_code"
+        , case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "@find_code"
+        , coalesce(n."barcode", case when l.kind = 'barcode' then l.value end) as "@key_barcode"
+        , case when s."@id" is null then n."barcode" when l.kind = 'barcode' then l.value end as "@find_barcode"
+    from pg_temp."staged_products" s
+    cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
+        case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
+    -- what a mass update writes names no row
+    left join lateral (select bds_feed.staged_text(s.code) as "code", bds_feed.staged_text(s.barcode) as "barcode") as n on s."@where" is null
+    offset 0
+) s
+left join data.products t on t.company_id = (select $1) and t.code = s."@find_code"
+cross join lateral (
+    select t.id as target, false as is_ambiguous, false as is_new
+        , s."@key_code" as key_code
+        , s."@key_barcode" as key_barcode
+) m
+left join pg_temp."ref_products_category" "ref_category" on $4 and 'category' = any ($2) and "ref_category".lookup = s.category
+left join pg_temp."ref_products_unit" "ref_unit" on $4 and 'unit' = any ($2) and "ref_unit".lookup = s.unit
+
+bds_import.name_products(bds.imports,text[]) returns void language plpgsql
+declare
+    looked  record;
+    outside boolean;  -- what it refers to is known before the rows of its family
+begin
+    perform bds_feed.show_progress(import, 'comparing', 'products', 0);
+    perform bds_import."look_at_products"();
+    select * into looked from pg_temp.feed_entities f where f.name = 'products';
+    if not looked.is_valid then
+        perform bds_import."check_values_products"();
+    end if;
+    outside := not ('categories' = any (members) and 'category' = any (looked.columns) or 'units' = any (members) and 'unit' = any (looked.columns));
+    if outside then
+        perform bds_import."refer_products"(import, looked.columns);
+    end if;
+    -- where its parent's rows are not mapped yet, it is not known either whether it has moved to another
+    perform bds_import."match_products"(import, looked.columns, looked.is_valid, outside and not (false));
+    perform bds_import."check_products"(looked.columns);
+    perform bds_feed.show_progress(import, 'comparing', 'products', 1);
+end
+
+bds_import.named_products_category(text,text[]) returns TABLE(lookup text, kind text, id bigint) language sql
+-- the document's own rows first: theirs is the state that the import leaves
+select d.lookup, d.kind, coalesce("old_id".id, "new_code".target, "old_code".id)
+from (
+    select l.lookup, l.kind
+        , case when l.kind = 'id' then bds_feed.lookup_id(l.lookup) end as "value_id"
+        , case when l.kind = 'code' then l.value end as "value_code"
+    from pg_temp."lookup_products_category" l offset 0
+) d
+left join data.categories "old_id" on 'id' = any ($2) and "old_id".company_id = (select $1) and "old_id".id = d."value_id"
+left join pg_temp."map_categories" "new_code" on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
+left join data.categories "old_code" on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
+
+bds_import.named_products_unit(text,text[]) returns TABLE(lookup text, kind text, id bigint) language sql
+-- the document's own rows first: theirs is the state that the import leaves
+select d.lookup, d.kind, coalesce("old_id".id, "new_code".target, "old_code".id)
+from (
+    select l.lookup, l.kind
+        , case when l.kind = 'id' then bds_feed.lookup_id(l.lookup) end as "value_id"
+        , case when l.kind = 'code' then l.value end as "value_code"
+    from pg_temp."lookup_products_unit" l offset 0
+) d
+left join data.units "old_id" on 'id' = any ($2) and "old_id".company_id = (select $1) and "old_id".id = d."value_id"
+left join pg_temp."map_units" "new_code" on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
+left join data.units "old_code" on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
+
+bds_import.paths_products() returns TABLE(ordinal bigint, path text, record text) language sql
+-- a record without parent stands in the collection of its entity
+with staged as (
+    select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
+        coalesce(bds_feed.staged_text(s."@id"), 'code:' || bds_feed.staged_text(s.code), 'barcode:' || bds_feed.staged_text(s.barcode)) as record
+    from pg_temp."staged_products" s
+)select s.ordinal, format('%s[%s]', 'products', s.position),
+    s.record
+from staged s
+
+bds_import.read_products(bigint,bigint[],bigint[],jsonb[],boolean) returns void language plpgsql
+begin
+    insert into pg_temp."staged_products" ("@ordinal", "@parent", "@position", "@id", "@operation"
+        , code, name, description, barcode, price, active, category, unit, "variants@present")
+    select $1 + u.n - 1, u.parent, u.position, bds_feed.to_stage(nullif(u.r -> 'id', 'null'), false),
+        case jsonb_typeof(u.r -> '@operation') when 'string' then u.r ->> '@operation' end
+        , bds_feed.to_stage(coalesce(u.r -> 'code', u.r -> 'code'), 'text' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'name', u.r -> 'name'), 'text' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'description', u.r -> 'description'), 'text' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'barcode', u.r -> 'barcode'), 'text' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'price', u.r -> 'price'), 'numeric(19,4)' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'active', u.r -> 'active'), 'boolean' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'categoryId', u.r -> 'category'), 'bigint' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'unitId', u.r -> 'unit'), 'bigint' = 'boolean')  -- categoryId beside category
+        , case when u.r ? 'variants' then coalesce(bds_feed.switch(u.r -> 'variants@removeAll'),
+            case when u.r -> '@operation' is distinct from '"delete"' then not $5 end) end
+    from unnest($2, $3, $4) with ordinality as u (parent, position, r, n);
+end
+
+bds_import.refer_products(bds.imports,text[]) returns void language plpgsql
+begin
+    if 'category' = any ($2) then
+        insert into pg_temp."lookup_products_category"
+        select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
+        from (select distinct s.category as lookup from pg_temp."staged_products" s where s.category <> e'\x01') r;
+        perform bds_feed.filled(import, 'lookup_products_category');
+        insert into pg_temp."ref_products_category"
+        select * from bds_import."named_products_category"(import.company_id, array(select distinct l.kind from pg_temp."lookup_products_category" l));
+        perform bds_feed.filled(import, 'ref_products_category');
+        if exists (select from pg_temp."ref_products_category" r where r.id is null) then
+            insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+            select 'products', s."@ordinal", 'category', e.code, e.message
+            from pg_temp."ref_products_category" r
+            join pg_temp."staged_products" s on s.category = r.lookup
+            cross join lateral (select left(bds_feed.staged_text(r.lookup), 100)) as g (lookup)
+            cross join lateral (
+                select 'lookup_not_found', 'categories has no row ' || g.lookup || case
+                    -- a column of a CSV file holds codes, to which the kind is added
+                    when g.lookup like format('%1$s:%1$s:%%', r.kind) then format(': expected the %s alone, without ''%1$s:''', r.kind) else ''
+                end
+                where r.kind = any ('{id,code}')
+                union all
+                select 'invalid_value', format('expected a lookup (id:..., code:...), got %L', g.lookup) where r.kind <> all ('{id,code}')
+            ) as e (code, message)
+            where r.id is null and not (s."@operation" is not distinct from 'delete');
+        end if;
+    end if;
+    if 'unit' = any ($2) then
+        insert into pg_temp."lookup_products_unit"
+        select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
+        from (select distinct s.unit as lookup from pg_temp."staged_products" s where s.unit <> e'\x01') r;
+        perform bds_feed.filled(import, 'lookup_products_unit');
+        insert into pg_temp."ref_products_unit"
+        select * from bds_import."named_products_unit"(import.company_id, array(select distinct l.kind from pg_temp."lookup_products_unit" l));
+        perform bds_feed.filled(import, 'ref_products_unit');
+        if exists (select from pg_temp."ref_products_unit" r where r.id is null) then
+            insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+            select 'products', s."@ordinal", 'unit', e.code, e.message
+            from pg_temp."ref_products_unit" r
+            join pg_temp."staged_products" s on s.unit = r.lookup
+            cross join lateral (select left(bds_feed.staged_text(r.lookup), 100)) as g (lookup)
+            cross join lateral (
+                select 'lookup_not_found', 'units has no row ' || g.lookup || case
+                    -- a column of a CSV file holds codes, to which the kind is added
+                    when g.lookup like format('%1$s:%1$s:%%', r.kind) then format(': expected the %s alone, without ''%1$s:''', r.kind) else ''
+                end
+                where r.kind = any ('{id,code}')
+                union all
+                select 'invalid_value', format('expected a lookup (id:..., code:...), got %L', g.lookup) where r.kind <> all ('{id,code}')
+            ) as e (code, message)
+            where r.id is null and not (s."@operation" is not distinct from 'delete');
+        end if;
+    end if;
+end
+
+bds_import.stage_products(jsonb) returns void language plpgsql
+declare
+    odd text;
+begin
+    insert into pg_temp."staged_products" select * from jsonb_populate_recordset(null::pg_temp."staged_products", $1);
+    -- a member that is no column would be lost
+    select string_agg(distinct k, ', ') into odd
+    from jsonb_array_elements($1) r cross join jsonb_object_keys(r) k
+    where k not in ('@ordinal', '@parent', '@position', '@id', '@operation', '@where', '@lookups'
+        , 'code', 'name', 'description', 'barcode', 'price', 'active', 'category', 'unit', 'variants@present');
+    if odd is not null then
+        raise exception using errcode = 'undefined_column', message = format('no such column of products: %s', odd);
+    end if;
+end
+
+bds_import.write_products(text,bigint,bigint,text[]) returns void language plpgsql
+begin
+    -- a statement over no row costs its plan and its triggers
+    if exists (select from pg_temp."diff_products" d where d."@new") then
+        insert into data.products (company_id, id, code, name, description, barcode, price, active, category_id, unit_id)
+        select $1, d.id
+            , d.code
+            , d.name
+            , d.description
+            , d.barcode
+            , d.price
+            , d.active
+            , d.category_id
+            , d.unit_id
+        from pg_temp."diff_products" d
+        where d."@new" and d."@ordinal" between $2 and $3;
+    end if;
+    -- after the new rows, to which it may refer
+    if exists (select from pg_temp."diff_products" d where not d."@new") then
+        update data.products t
+        set code = d.code, name = d.name, description = d.description, barcode = d.barcode, price = d.price, active = d.active, category_id = d.category_id, unit_id = d.unit_id
+        from pg_temp."diff_products" d
+        where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
+    end if;
+end

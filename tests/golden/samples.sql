@@ -1,0 +1,1713 @@
+---- functions of samples
+
+-- functions of samples
+
+create or replace function bds_log.samples_check() returns boolean language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+set intervalstyle = 'postgres'
+set bytea_output = 'hex'
+as $function$
+declare
+    this  bds.entities := (select e from bds.entities e where e.name = 'samples');
+    nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
+    found text;
+    types regtype[];
+begin
+    execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', '{"at": "2000-01-01 00:00:00.654321+00", "free": "0.01234567890123456789012345678901234567890", "span": "1 month 1 day 01:01:01.654321", "clock": "00:00:00.654321", "short": "xxxx", "amount": "0.01234567890123456789012345678901234567890", "padded": "xxxx", "updated_at": "2000-01-01 00:00:00.654321+00"}', nulls) into found;
+    if found = '{"company_id":null,"id":null,"code":null,"words":null,"short":"xxxx","padded":"xxxx","mood":null,"small":null,"whole":null,"long":null,"amount":0.01,"free":0.01234567890123456789012345678901234567890,"single":null,"double":null,"flag":null,"day":null,"clock":"00:00:00.654321","at":"2000-01-01T00:00:00.654321+00:00","span":"1 mon 1 day 01:01:01.654321","key":null,"octets":null,"document":null,"level":null,"updated_at":"2000-01-01T00:00:00.654321+00:00"}' then
+        execute format('select array[%s] from %s', 'pg_typeof(n.company_id), pg_typeof(n.id), pg_typeof(n.code), pg_typeof(n.words), pg_typeof(n.short), pg_typeof(n.padded), pg_typeof(n.mood), pg_typeof(n.small), pg_typeof(n.whole), pg_typeof(n.long), pg_typeof(n.amount), pg_typeof(n.free), pg_typeof(n.single), pg_typeof(n.double), pg_typeof(n.flag), pg_typeof(n.day), pg_typeof(n.clock), pg_typeof(n.at), pg_typeof(n.span), pg_typeof(n.key), pg_typeof(n.octets), pg_typeof(n.document), pg_typeof(n.level), pg_typeof(n.updated_at)', nulls) into types;
+    end if;
+    if types = '{text,bigint,text,text,"character varying(4)",character(4),data.mood,smallint,integer,bigint,"numeric(9,2)",numeric,real,"double precision",boolean,date,"time without time zone","timestamp with time zone",interval,uuid,bytea,jsonb,data.level,"timestamp with time zone"}'::regtype[] and not bds_registry.is_rewritten(this) then
+        return true;
+    end if;
+    perform bds_change_log.refuse_altered(this);
+-- a column rejects its probe, or the table was dropped: then its name is a number
+exception when data_exception or integrity_constraint_violation or syntax_error then
+    perform bds_change_log.refuse_altered(this);
+end
+$function$;
+revoke all on function bds_log.samples_check() from public;
+alter function bds_log.samples_check() owner to bds_owner;
+        ;
+
+create or replace function bds_log.samples_stamp() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp as $function$
+begin
+    if coalesce(
+            new.company_id = nullif(current_setting('bds.company', true), ''),
+            strpos(current_setting('bds.turns', true), ',' || new.company_id || '@') > 0
+        ) is not true then
+        perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
+    end if;
+    if tg_op = 'UPDATE' then
+        new.updated_at := old.updated_at;
+
+        if new is not distinct from old
+            and (
+                split_part(current_setting('bds.touching', true), ':', 1) is distinct from pg_trigger_depth()::text
+                or pg_trigger_depth() < 2
+            )
+        then
+            return null;
+        elsif new.company_id <> old.company_id or new.id <> old.id then
+            raise exception using errcode = 'BD004', message = 'the company_id and the id of a row cannot be changed';
+        end if;
+    end if;
+    new.updated_at := case
+        when strpos(current_setting('bds.turns', true), '@2') > 0
+        then greatest(clock_timestamp(), bds_change_log.future_floor(new.company_id))
+        else clock_timestamp()
+    end;
+    return new;
+end
+$function$;
+revoke all on function bds_log.samples_stamp() from public;
+alter function bds_log.samples_stamp() owner to bds_owner;
+        ;
+
+create or replace function bds_log.samples_insert() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+-- old values are stored in one format, whatever the session has set
+set timezone = 'UTC'
+set extra_float_digits = 1
+set intervalstyle = 'postgres'
+set bytea_output = 'hex'
+set enable_nestloop = on
+set enable_hashjoin = on
+-- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one
+set plan_cache_mode = force_generic_plan
+as $function$
+#variable_conflict use_variable
+declare
+    company    text;
+    last       text;
+    changes    bigint;
+    is_single  boolean;
+    logged     bigint;
+    oldest     timestamptz;
+    newest     timestamptz;
+    depth      int := pg_trigger_depth();
+    turn       record;
+    base       bigint;
+    at         timestamptz;
+    -- 2:items while a statement of that depth touches parents whose items have changed; the clock tells whether that is true
+    claims     text := current_setting('bds.touching', true);
+    actor      text := bds_impl.actor();
+    db_user    text := session_user;
+    change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
+    parents    bigint[];
+    stamped    bigint[];
+begin
+    select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
+    into company, last, changes, oldest, newest
+    from new_rows r
+    where bds_log.samples_check();
+    is_single := changes = 1;
+    while company is not null loop
+        if changes is null or company <> last then
+            select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
+            from new_rows r where r.company_id = company;
+        end if;
+        select * into turn from bds_change_log.advance(company, 'samples', changes, oldest, newest, null);
+        base := turn.base;
+        at := turn.at;
+        if is_single then
+            -- the same as below, without joining and numbering
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + 1, 'samples', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set, null,
+            null, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
+            null
+            from new_rows r;
+        else
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + row_number() over (), 'samples', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set, null,
+            null, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
+            null
+            from new_rows r
+            where r.company_id = company;
+        end if;
+        if turn.interleaved then
+            perform bds_change_log.put_in_order(
+                company, 'samples', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+            )
+            from new_rows r
+            left join lateral (select t.id, t.updated_at from data.samples t where t.company_id = company and t.id = r.id offset 0) t on true
+            where r.company_id = company and t.updated_at is distinct from r.updated_at
+            having count(*) > 0;
+        end if;
+        exit when company = last;
+        changes := null;
+        select min(r.company_id collate "C") into company from new_rows r where r.company_id collate "C" > company;
+    end loop;
+    return null;
+end
+$function$
+    ;
+revoke all on function bds_log.samples_insert() from public;
+alter function bds_log.samples_insert() owner to bds_owner;
+
+create or replace function bds_log.samples_update() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+-- old values are stored in one format, whatever the session has set
+set timezone = 'UTC'
+set extra_float_digits = 1
+set intervalstyle = 'postgres'
+set bytea_output = 'hex'
+set enable_nestloop = on
+set enable_hashjoin = on
+-- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one
+set plan_cache_mode = force_generic_plan
+as $function$
+#variable_conflict use_variable
+declare
+    company    text;
+    last       text;
+    changes    bigint;
+    is_single  boolean;
+    logged     bigint;
+    oldest     timestamptz;
+    newest     timestamptz;
+    depth      int := pg_trigger_depth();
+    turn       record;
+    base       bigint;
+    at         timestamptz;
+    -- 2:items while a statement of that depth touches parents whose items have changed; the clock tells whether that is true
+    claims     text := current_setting('bds.touching', true);
+    actor      text := bds_impl.actor();
+    db_user    text := session_user;
+    change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
+    parents    bigint[];
+    stamped    bigint[];
+begin
+    select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
+    into company, last, changes, oldest, newest
+    from new_rows r
+    where bds_log.samples_check();
+    is_single := changes = 1;
+    while company is not null loop
+        if changes is null or company <> last then
+            select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
+            from new_rows r where r.company_id = company;
+        end if;
+        select * into turn from bds_change_log.advance(company, 'samples', changes, oldest, newest, null);
+        base := turn.base;
+        at := turn.at;
+        if coalesce(depth || ':' || turn.touched, '') <> (case when starts_with(claims, depth || ':') then claims else '' end) then
+            raise exception using
+                errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
+        end if;
+        if turn.settles then
+            perform set_config('enable_nestloop', 'off', true);
+            execute $statement$
+                update bds.change_log l
+                set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
+                from (select r.id, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0) as hash, json_object(
+                'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
+                'words' : case when o.words is distinct from r.words then coalesce(to_json(o.words), 'null'::json) end,
+                'short' : case when o.short is distinct from r.short then coalesce(to_json(o.short), 'null'::json) end,
+                'padded' : case when o.padded is distinct from r.padded then coalesce(to_json(o.padded), 'null'::json) end,
+                'mood' : case when o.mood is distinct from r.mood then coalesce(to_json(o.mood), 'null'::json) end,
+                'small' : case when o.small is distinct from r.small then coalesce(to_json(o.small), 'null'::json) end,
+                'whole' : case when o.whole is distinct from r.whole then coalesce(to_json(o.whole), 'null'::json) end,
+                'long' : case when o.long is distinct from r.long then coalesce(to_json(o.long), 'null'::json) end,
+                'amount' : case when o.amount is distinct from r.amount then coalesce(to_json(o.amount), 'null'::json) end,
+                'free' : case when o.free is distinct from r.free then coalesce(to_json(o.free), 'null'::json) end,
+                'single' : case when o.single is distinct from r.single then coalesce(to_json(o.single), 'null'::json) end,
+                'double' : case when o.double is distinct from r.double then coalesce(to_json(o.double), 'null'::json) end,
+                'flag' : case when o.flag is distinct from r.flag then coalesce(to_json(o.flag), 'null'::json) end,
+                'day' : case when o.day is distinct from r.day then coalesce(to_json(o.day), 'null'::json) end,
+                'clock' : case when o.clock is distinct from r.clock then coalesce(to_json(o.clock), 'null'::json) end,
+                'at' : case when o.at is distinct from r.at then coalesce(to_json(o.at), 'null'::json) end,
+                'span' : case when o.span is distinct from r.span then coalesce(to_json(o.span), 'null'::json) end,
+                'key' : case when o.key is distinct from r.key then coalesce(to_json(o.key), 'null'::json) end,
+                'octets' : case when o.octets is distinct from r.octets then coalesce(to_json(o.octets), 'null'::json) end,
+                'document' : case when o.document is distinct from r.document then coalesce(to_json(o.document), 'null'::json) end,
+                'level' : case when o.level is distinct from r.level then coalesce(to_json(o.level), 'null'::json) end
+                absent on null returning json
+            )::jsonb as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
+                join (
+                    select w.row_id, max(w.id) as id
+                    from bds.change_log w
+                    where w.company_id = $1 and w.id between $2 and $3 and w.created_at > transaction_timestamp() - interval '1 day'
+                        and w.created_at <= $4 and w.entity = 'samples'
+                    group by w.row_id
+                ) last on last.row_id = s.id
+                where l.company_id = $1 and l.id = last.id and l.id between $2 and $3
+                    and l.created_at > transaction_timestamp() - interval '1 day' and l.operation <> 'delete'
+            $statement$ using company, (select c.first_id from bds.clocks c where c.company_id = company), base, oldest;
+            get diagnostics logged = row_count;
+            perform set_config('enable_nestloop', 'on', true);
+            if logged <> changes then
+                raise exception using
+                    errcode = 'BD004',
+                    message = format('%s of %s rows of %s have no change record of this transaction', changes - logged, changes, 'samples');
+            end if;
+            return null;
+        end if;
+        if is_single then
+            -- the same as below, without joining and numbering
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + 1, 'samples', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
+            case when turn.touched is not null then array[turn.touched] end, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
+            json_object(
+                'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
+                'words' : case when o.words is distinct from r.words then coalesce(to_json(o.words), 'null'::json) end,
+                'short' : case when o.short is distinct from r.short then coalesce(to_json(o.short), 'null'::json) end,
+                'padded' : case when o.padded is distinct from r.padded then coalesce(to_json(o.padded), 'null'::json) end,
+                'mood' : case when o.mood is distinct from r.mood then coalesce(to_json(o.mood), 'null'::json) end,
+                'small' : case when o.small is distinct from r.small then coalesce(to_json(o.small), 'null'::json) end,
+                'whole' : case when o.whole is distinct from r.whole then coalesce(to_json(o.whole), 'null'::json) end,
+                'long' : case when o.long is distinct from r.long then coalesce(to_json(o.long), 'null'::json) end,
+                'amount' : case when o.amount is distinct from r.amount then coalesce(to_json(o.amount), 'null'::json) end,
+                'free' : case when o.free is distinct from r.free then coalesce(to_json(o.free), 'null'::json) end,
+                'single' : case when o.single is distinct from r.single then coalesce(to_json(o.single), 'null'::json) end,
+                'double' : case when o.double is distinct from r.double then coalesce(to_json(o.double), 'null'::json) end,
+                'flag' : case when o.flag is distinct from r.flag then coalesce(to_json(o.flag), 'null'::json) end,
+                'day' : case when o.day is distinct from r.day then coalesce(to_json(o.day), 'null'::json) end,
+                'clock' : case when o.clock is distinct from r.clock then coalesce(to_json(o.clock), 'null'::json) end,
+                'at' : case when o.at is distinct from r.at then coalesce(to_json(o.at), 'null'::json) end,
+                'span' : case when o.span is distinct from r.span then coalesce(to_json(o.span), 'null'::json) end,
+                'key' : case when o.key is distinct from r.key then coalesce(to_json(o.key), 'null'::json) end,
+                'octets' : case when o.octets is distinct from r.octets then coalesce(to_json(o.octets), 'null'::json) end,
+                'document' : case when o.document is distinct from r.document then coalesce(to_json(o.document), 'null'::json) end,
+                'level' : case when o.level is distinct from r.level then coalesce(to_json(o.level), 'null'::json) end
+                absent on null returning json
+            )::jsonb
+            from new_rows r join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
+        get diagnostics logged = row_count;
+        if logged <> changes then
+            raise exception using
+                errcode = 'BD004',
+                message = 'the company_id and the id of a row cannot be changed',
+                hint = 'a trigger that fires after bds_2_stamp has changed them';
+        end if;
+        else
+            perform set_config('enable_nestloop', 'off', true);
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + row_number() over (order by r.id), 'samples', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
+            case when turn.touched is not null then array[turn.touched] end, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
+            json_object(
+                'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
+                'words' : case when o.words is distinct from r.words then coalesce(to_json(o.words), 'null'::json) end,
+                'short' : case when o.short is distinct from r.short then coalesce(to_json(o.short), 'null'::json) end,
+                'padded' : case when o.padded is distinct from r.padded then coalesce(to_json(o.padded), 'null'::json) end,
+                'mood' : case when o.mood is distinct from r.mood then coalesce(to_json(o.mood), 'null'::json) end,
+                'small' : case when o.small is distinct from r.small then coalesce(to_json(o.small), 'null'::json) end,
+                'whole' : case when o.whole is distinct from r.whole then coalesce(to_json(o.whole), 'null'::json) end,
+                'long' : case when o.long is distinct from r.long then coalesce(to_json(o.long), 'null'::json) end,
+                'amount' : case when o.amount is distinct from r.amount then coalesce(to_json(o.amount), 'null'::json) end,
+                'free' : case when o.free is distinct from r.free then coalesce(to_json(o.free), 'null'::json) end,
+                'single' : case when o.single is distinct from r.single then coalesce(to_json(o.single), 'null'::json) end,
+                'double' : case when o.double is distinct from r.double then coalesce(to_json(o.double), 'null'::json) end,
+                'flag' : case when o.flag is distinct from r.flag then coalesce(to_json(o.flag), 'null'::json) end,
+                'day' : case when o.day is distinct from r.day then coalesce(to_json(o.day), 'null'::json) end,
+                'clock' : case when o.clock is distinct from r.clock then coalesce(to_json(o.clock), 'null'::json) end,
+                'at' : case when o.at is distinct from r.at then coalesce(to_json(o.at), 'null'::json) end,
+                'span' : case when o.span is distinct from r.span then coalesce(to_json(o.span), 'null'::json) end,
+                'key' : case when o.key is distinct from r.key then coalesce(to_json(o.key), 'null'::json) end,
+                'octets' : case when o.octets is distinct from r.octets then coalesce(to_json(o.octets), 'null'::json) end,
+                'document' : case when o.document is distinct from r.document then coalesce(to_json(o.document), 'null'::json) end,
+                'level' : case when o.level is distinct from r.level then coalesce(to_json(o.level), 'null'::json) end
+                absent on null returning json
+            )::jsonb
+            from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
+            where r.company_id = company;
+        get diagnostics logged = row_count;
+        if logged <> changes then
+            raise exception using
+                errcode = 'BD004',
+                message = 'the company_id and the id of a row cannot be changed',
+                hint = 'a trigger that fires after bds_2_stamp has changed them';
+        end if;
+            perform set_config('enable_nestloop', 'on', true);
+        end if;
+        if turn.interleaved then
+            perform bds_change_log.put_in_order(
+                company, 'samples', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+            )
+            from new_rows r
+            left join lateral (select t.id, t.updated_at from data.samples t where t.company_id = company and t.id = r.id offset 0) t on true
+            where r.company_id = company and t.updated_at is distinct from r.updated_at
+            having count(*) > 0;
+        end if;
+        exit when company = last;
+        changes := null;
+        select min(r.company_id collate "C") into company from new_rows r where r.company_id collate "C" > company;
+    end loop;
+    return null;
+end
+$function$
+    ;
+revoke all on function bds_log.samples_update() from public;
+alter function bds_log.samples_update() owner to bds_owner;
+
+create or replace function bds_log.samples_delete() returns trigger language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+-- old values are stored in one format, whatever the session has set
+set timezone = 'UTC'
+set extra_float_digits = 1
+set intervalstyle = 'postgres'
+set bytea_output = 'hex'
+set enable_nestloop = on
+set enable_hashjoin = on
+-- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one
+set plan_cache_mode = force_generic_plan
+as $function$
+#variable_conflict use_variable
+declare
+    company    text;
+    last       text;
+    changes    bigint;
+    is_single  boolean;
+    logged     bigint;
+    oldest     timestamptz;
+    newest     timestamptz;
+    depth      int := pg_trigger_depth();
+    turn       record;
+    base       bigint;
+    at         timestamptz;
+    -- 2:items while a statement of that depth touches parents whose items have changed; the clock tells whether that is true
+    claims     text := current_setting('bds.touching', true);
+    actor      text := bds_impl.actor();
+    db_user    text := session_user;
+    change_set uuid := nullif(current_setting('bds.change_set', true), '')::uuid;
+    parents    bigint[];
+    stamped    bigint[];
+begin
+    select min(r.company_id collate "C"), max(r.company_id collate "C"), count(*), min(r.updated_at), max(r.updated_at)
+    into company, last, changes, oldest, newest
+    from old_rows r
+    where bds_log.samples_check();
+    is_single := changes = 1;
+    while company is not null loop
+        if changes is null or company <> last then
+            select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
+            from old_rows r where r.company_id = company;
+        end if;
+        select * into turn from bds_change_log.advance(company, 'samples', changes, null, null, null);
+        base := turn.base;
+        at := turn.at;
+        if is_single then
+            -- the same as below, without joining and numbering
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + 1, 'samples', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set, null,
+            null, null,
+            json_object(
+                'id' : r.id,
+                'code' : r.code,
+                'words' : r.words,
+                'short' : r.short,
+                'padded' : r.padded,
+                'mood' : r.mood,
+                'small' : r.small,
+                'whole' : r.whole,
+                'long' : r.long,
+                'amount' : r.amount,
+                'free' : r.free,
+                'single' : r.single,
+                'double' : r.double,
+                'flag' : r.flag,
+                'day' : r.day,
+                'clock' : r.clock,
+                'at' : r.at,
+                'span' : r.span,
+                'key' : r.key,
+                'octets' : r.octets,
+                'document' : r.document,
+                'level' : r.level,
+                'updatedAt' : r.updated_at
+                returning jsonb
+            )
+            from old_rows r;
+        else
+            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
+            select company, base + row_number() over (), 'samples', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set, null,
+            null, null,
+            json_object(
+                'id' : r.id,
+                'code' : r.code,
+                'words' : r.words,
+                'short' : r.short,
+                'padded' : r.padded,
+                'mood' : r.mood,
+                'small' : r.small,
+                'whole' : r.whole,
+                'long' : r.long,
+                'amount' : r.amount,
+                'free' : r.free,
+                'single' : r.single,
+                'double' : r.double,
+                'flag' : r.flag,
+                'day' : r.day,
+                'clock' : r.clock,
+                'at' : r.at,
+                'span' : r.span,
+                'key' : r.key,
+                'octets' : r.octets,
+                'document' : r.document,
+                'level' : r.level,
+                'updatedAt' : r.updated_at
+                returning jsonb
+            )
+            from old_rows r
+            where r.company_id = company;
+        end if;
+        if turn.interleaved then
+            perform bds_change_log.put_in_order(
+                company, 'samples', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+            )
+            from old_rows r
+            left join lateral (select t.id, t.updated_at from data.samples t where t.company_id = company and t.id = r.id offset 0) t on true
+            where r.company_id = company and t.id is not null
+            having count(*) > 0;
+        end if;
+        exit when company = last;
+        changes := null;
+        select min(r.company_id collate "C") into company from old_rows r where r.company_id collate "C" > company;
+    end loop;
+    return null;
+end
+$function$
+    ;
+revoke all on function bds_log.samples_delete() from public;
+alter function bds_log.samples_delete() owner to bds_owner;
+
+---- views of samples
+
+-- views of samples
+create or replace view api.samples as select company_id,
+    id as id,
+    code as code,
+    words as words,
+    short::text as short,
+    padded::text as padded,
+    mood::text as mood,
+    small as small,
+    whole as whole,
+    long as long,
+    amount as amount,
+    free as free,
+    single::text::double precision as single,
+    double as double,
+    flag as flag,
+    day as day,
+    clock as clock,
+    at as at,
+    span as span,
+    key as key,
+    octets as octets,
+    document::text as document,
+    level::integer as level,
+    updated_at as "updatedAt"
+from data.samples
+where company_id = current_setting('bds.company', true);
+alter view api.samples owner to bds_owner;
+revoke all on api.samples from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+comment on view api.samples is NULL;
+comment on column api.samples.company_id is 'The company';
+comment on column api.samples.id is 'The row''s id, unique within the company';
+comment on column api.samples.code is NULL;
+comment on column api.samples.words is NULL;
+comment on column api.samples.short is NULL;
+comment on column api.samples.padded is NULL;
+comment on column api.samples.mood is NULL;
+comment on column api.samples.small is NULL;
+comment on column api.samples.whole is NULL;
+comment on column api.samples.long is NULL;
+comment on column api.samples.amount is NULL;
+comment on column api.samples.free is NULL;
+comment on column api.samples.single is NULL;
+comment on column api.samples.double is NULL;
+comment on column api.samples.flag is NULL;
+comment on column api.samples.day is NULL;
+comment on column api.samples.clock is NULL;
+comment on column api.samples.at is NULL;
+comment on column api.samples.span is NULL;
+comment on column api.samples.key is NULL;
+comment on column api.samples.octets is NULL;
+comment on column api.samples.document is NULL;
+comment on column api.samples.level is NULL;
+comment on column api.samples."updatedAt" is 'When the row last changed';
+grant select on api.samples to bds_reader, bds_writer, bds_operator;
+create or replace view my.samples with (security_barrier) as select
+    id as id,
+    code as code,
+    words as words,
+    short::text as short,
+    padded::text as padded,
+    mood::text as mood,
+    small as small,
+    whole as whole,
+    long as long,
+    amount as amount,
+    free as free,
+    single::text::double precision as single,
+    double as double,
+    flag as flag,
+    day as day,
+    clock as clock,
+    at as at,
+    span as span,
+    key as key,
+    octets as octets,
+    document::text as document,
+    level::integer as level,
+    updated_at as "updatedAt"
+from data.samples
+where company_id = (
+    select l.company_id from bds.company_logins l where l.role_name = session_user
+);
+alter view my.samples owner to bds_owner;
+revoke all on my.samples from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+comment on view my.samples is NULL;
+comment on column my.samples.id is 'The row''s id, unique within the company';
+comment on column my.samples.code is NULL;
+comment on column my.samples.words is NULL;
+comment on column my.samples.short is NULL;
+comment on column my.samples.padded is NULL;
+comment on column my.samples.mood is NULL;
+comment on column my.samples.small is NULL;
+comment on column my.samples.whole is NULL;
+comment on column my.samples.long is NULL;
+comment on column my.samples.amount is NULL;
+comment on column my.samples.free is NULL;
+comment on column my.samples.single is NULL;
+comment on column my.samples.double is NULL;
+comment on column my.samples.flag is NULL;
+comment on column my.samples.day is NULL;
+comment on column my.samples.clock is NULL;
+comment on column my.samples.at is NULL;
+comment on column my.samples.span is NULL;
+comment on column my.samples.key is NULL;
+comment on column my.samples.octets is NULL;
+comment on column my.samples.document is NULL;
+comment on column my.samples.level is NULL;
+comment on column my.samples."updatedAt" is 'When the row last changed';
+grant select on my.samples to bds_analyst;
+create or replace view past.samples_changed as select g.company_id,
+    g.row_id as id,
+    case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
+    case when g.state ? 'words' then (g.state ->> 'words')::text else t.words end as words,
+    case when g.state ? 'short' then (g.state ->> 'short')::text else t.short::text end as short,
+    case when g.state ? 'padded' then ((g.state ->> 'padded')::bpchar)::text else t.padded::text end as padded,
+    case when g.state ? 'mood' then (g.state ->> 'mood')::text else t.mood::text end as mood,
+    case when g.state ? 'small' then (g.state ->> 'small')::smallint else t.small end as small,
+    case when g.state ? 'whole' then (g.state ->> 'whole')::integer else t.whole end as whole,
+    case when g.state ? 'long' then (g.state ->> 'long')::bigint else t.long end as long,
+    case when g.state ? 'amount' then (g.state ->> 'amount')::numeric else t.amount end as amount,
+    case when g.state ? 'free' then (g.state ->> 'free')::numeric else t.free end as free,
+    case when g.state ? 'single' then (g.state ->> 'single')::double precision else t.single::text::double precision end as single,
+    case when g.state ? 'double' then (g.state ->> 'double')::double precision else t.double end as double,
+    case when g.state ? 'flag' then (g.state ->> 'flag')::boolean else t.flag end as flag,
+    case when g.state ? 'day' then (g.state ->> 'day')::date else t.day end as day,
+    case when g.state ? 'clock' then (g.state ->> 'clock')::time without time zone else t.clock end as clock,
+    case when g.state ? 'at' then (g.state ->> 'at')::timestamp with time zone else t.at end as at,
+    case when g.state ? 'span' then (g.state ->> 'span')::interval else t.span end as span,
+    case when g.state ? 'key' then (g.state ->> 'key')::uuid else t.key end as key,
+    case when g.state ? 'octets' then (g.state ->> 'octets')::bytea else t.octets end as octets,
+    case when g.state ? 'document' then (nullif(g.state -> 'document', 'null'))::text else t.document::text end as document,
+    case when g.state ? 'level' then (g.state ->> 'level')::integer else t.level::integer end as level,
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
+        min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    group by l.company_id, l.row_id
+    -- a row whose first later change creates it did not exist
+    having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
+) g
+left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
+where current_setting('bds.moment', true)::timestamptz > '-infinity';
+alter view past.samples_changed owner to bds_owner;
+revoke all on past.samples_changed from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+comment on view past.samples_changed is NULL;
+comment on column past.samples_changed.company_id is 'The company';
+comment on column past.samples_changed.id is 'The row''s id, unique within the company';
+comment on column past.samples_changed.code is NULL;
+comment on column past.samples_changed.words is NULL;
+comment on column past.samples_changed.short is NULL;
+comment on column past.samples_changed.padded is NULL;
+comment on column past.samples_changed.mood is NULL;
+comment on column past.samples_changed.small is NULL;
+comment on column past.samples_changed.whole is NULL;
+comment on column past.samples_changed.long is NULL;
+comment on column past.samples_changed.amount is NULL;
+comment on column past.samples_changed.free is NULL;
+comment on column past.samples_changed.single is NULL;
+comment on column past.samples_changed.double is NULL;
+comment on column past.samples_changed.flag is NULL;
+comment on column past.samples_changed.day is NULL;
+comment on column past.samples_changed.clock is NULL;
+comment on column past.samples_changed.at is NULL;
+comment on column past.samples_changed.span is NULL;
+comment on column past.samples_changed.key is NULL;
+comment on column past.samples_changed.octets is NULL;
+comment on column past.samples_changed.document is NULL;
+comment on column past.samples_changed.level is NULL;
+comment on column past.samples_changed."updatedAt" is 'When the row last changed';
+grant select on past.samples_changed to bds_operator, bds_reader;
+create or replace view past.samples_unchanged as select t.company_id,
+    t.id as id,
+    t.code as code,
+    t.words as words,
+    t.short::text as short,
+    t.padded::text as padded,
+    t.mood::text as mood,
+    t.small as small,
+    t.whole as whole,
+    t.long as long,
+    t.amount as amount,
+    t.free as free,
+    t.single::text::double precision as single,
+    t.double as double,
+    t.flag as flag,
+    t.day as day,
+    t.clock as clock,
+    t.at as at,
+    t.span as span,
+    t.key as key,
+    t.octets as octets,
+    t.document::text as document,
+    t.level::integer as level,
+    t.updated_at as "updatedAt"
+from data.samples t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0);
+alter view past.samples_unchanged owner to bds_owner;
+revoke all on past.samples_unchanged from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+comment on view past.samples_unchanged is NULL;
+comment on column past.samples_unchanged.company_id is 'The company';
+comment on column past.samples_unchanged.id is 'The row''s id, unique within the company';
+comment on column past.samples_unchanged.code is NULL;
+comment on column past.samples_unchanged.words is NULL;
+comment on column past.samples_unchanged.short is NULL;
+comment on column past.samples_unchanged.padded is NULL;
+comment on column past.samples_unchanged.mood is NULL;
+comment on column past.samples_unchanged.small is NULL;
+comment on column past.samples_unchanged.whole is NULL;
+comment on column past.samples_unchanged.long is NULL;
+comment on column past.samples_unchanged.amount is NULL;
+comment on column past.samples_unchanged.free is NULL;
+comment on column past.samples_unchanged.single is NULL;
+comment on column past.samples_unchanged.double is NULL;
+comment on column past.samples_unchanged.flag is NULL;
+comment on column past.samples_unchanged.day is NULL;
+comment on column past.samples_unchanged.clock is NULL;
+comment on column past.samples_unchanged.at is NULL;
+comment on column past.samples_unchanged.span is NULL;
+comment on column past.samples_unchanged.key is NULL;
+comment on column past.samples_unchanged.octets is NULL;
+comment on column past.samples_unchanged.document is NULL;
+comment on column past.samples_unchanged.level is NULL;
+comment on column past.samples_unchanged."updatedAt" is 'When the row last changed';
+grant select on past.samples_unchanged to bds_operator, bds_reader;
+create or replace view past.samples_replaced as select g.company_id,
+    g.row_id as id,
+    (g.state ->> 'code')::text as code,
+    (g.state ->> 'words')::text as words,
+    (g.state ->> 'short')::text as short,
+    ((g.state ->> 'padded')::bpchar)::text as padded,
+    (g.state ->> 'mood')::text as mood,
+    (g.state ->> 'small')::smallint as small,
+    (g.state ->> 'whole')::integer as whole,
+    (g.state ->> 'long')::bigint as long,
+    (g.state ->> 'amount')::numeric as amount,
+    (g.state ->> 'free')::numeric as free,
+    (g.state ->> 'single')::double precision as single,
+    (g.state ->> 'double')::double precision as double,
+    (g.state ->> 'flag')::boolean as flag,
+    (g.state ->> 'day')::date as day,
+    (g.state ->> 'clock')::time without time zone as clock,
+    (g.state ->> 'at')::timestamp with time zone as at,
+    (g.state ->> 'span')::interval as span,
+    (g.state ->> 'key')::uuid as key,
+    (g.state ->> 'octets')::bytea as octets,
+    (nullif(g.state -> 'document', 'null'))::text as document,
+    (g.state ->> 'level')::integer as level,
+    (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
+from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+alter view past.samples_replaced owner to bds_owner;
+revoke all on past.samples_replaced from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+comment on view past.samples_replaced is NULL;
+comment on column past.samples_replaced.company_id is 'The company';
+comment on column past.samples_replaced.id is 'The row''s id, unique within the company';
+comment on column past.samples_replaced.code is NULL;
+comment on column past.samples_replaced.words is NULL;
+comment on column past.samples_replaced.short is NULL;
+comment on column past.samples_replaced.padded is NULL;
+comment on column past.samples_replaced.mood is NULL;
+comment on column past.samples_replaced.small is NULL;
+comment on column past.samples_replaced.whole is NULL;
+comment on column past.samples_replaced.long is NULL;
+comment on column past.samples_replaced.amount is NULL;
+comment on column past.samples_replaced.free is NULL;
+comment on column past.samples_replaced.single is NULL;
+comment on column past.samples_replaced.double is NULL;
+comment on column past.samples_replaced.flag is NULL;
+comment on column past.samples_replaced.day is NULL;
+comment on column past.samples_replaced.clock is NULL;
+comment on column past.samples_replaced.at is NULL;
+comment on column past.samples_replaced.span is NULL;
+comment on column past.samples_replaced.key is NULL;
+comment on column past.samples_replaced.octets is NULL;
+comment on column past.samples_replaced.document is NULL;
+comment on column past.samples_replaced.level is NULL;
+comment on column past.samples_replaced."updatedAt" is 'When the row last changed';
+grant select on past.samples_replaced to bds_operator, bds_reader;
+
+---- table of samples
+
+-- table of samples
+alter table data.samples enable row level security;
+drop policy if exists own_company on data.samples;
+drop policy if exists every_company on data.samples;
+create policy own_company on data.samples to bds_writer using (company_id = current_setting('bds.company', true));
+create policy every_company on data.samples to bds_operator using (true);
+revoke all on data.samples from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+revoke all on sequence data.samples_id_seq from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+grant select, insert, update, delete on data.samples to bds_writer, bds_operator;
+grant maintain on data.samples to bds_importer, bds_operator;
+grant usage on sequence data.samples_id_seq to bds_writer, bds_operator;
+
+alter table data.samples alter column updated_at set default clock_timestamp();
+create or replace trigger bds_1_lock before insert or update or delete on data.samples for each statement
+    execute function bds_log.lock_named_company();
+create or replace trigger bds_1_lock_old_row before delete on data.samples for each row
+    when (coalesce(
+            old.company_id = nullif(current_setting('bds.company', true), ''),
+            strpos(current_setting('bds.turns', true), ',' || old.company_id || '@') > 0
+        ) is not true)
+    execute function bds_log.lock_old_row_company();
+create or replace trigger bds_2_stamp_new before insert on data.samples for each row
+    when (
+        coalesce(
+            new.company_id = nullif(current_setting('bds.company', true), ''),
+            strpos(current_setting('bds.turns', true), ',' || new.company_id || '@') > 0
+        ) is not true
+        or coalesce(new.updated_at not between statement_timestamp() and clock_timestamp(), true)
+        or strpos(current_setting('bds.turns', true), '@2') > 0  -- new rows have a floor: 2 begins its year, see take_turn
+    )
+    execute function bds_log.samples_stamp();
+create or replace trigger bds_2_stamp before update on data.samples for each row
+    execute function bds_log.samples_stamp();
+create or replace trigger bds_truncate before truncate on data.samples for each statement
+    execute function bds_log.refuse_truncate();
+create or replace trigger bds_log_insert after insert on data.samples
+    referencing new table as new_rows for each statement
+    execute function bds_log.samples_insert();
+create or replace trigger bds_log_update after update on data.samples
+    referencing old table as old_rows new table as new_rows for each statement
+    execute function bds_log.samples_update();
+create or replace trigger bds_log_delete after delete on data.samples
+    referencing old table as old_rows for each statement
+    execute function bds_log.samples_delete();
+
+---- tables of imports of samples
+
+diff_samples
+"@ordinal" bigint, id bigint, "@new" boolean
+, code text {storage}
+, words text {storage}
+, short character varying(4) {storage}
+, padded character(4) {storage}
+, mood data.mood {storage}
+, small smallint {storage}
+, whole integer {storage}
+, long bigint {storage}
+, amount numeric(9,2) {storage}
+, free numeric {storage}
+, single real {storage}
+, double double precision {storage}
+, flag boolean {storage}
+, day date {storage}
+, clock time without time zone {storage}
+, at timestamp with time zone {storage}
+, span interval {storage}
+, key uuid {storage}
+, octets bytea {storage}
+, document jsonb {storage}
+, level data.level {storage}
+
+
+map_samples
+ordinal bigint, parent bigint, "position" bigint,
+phase int,  -- 1 writes, 2 updates by a condition, 3 deletes
+operation text {storage},
+target bigint,  -- the row's id, taken ahead for a new row
+is_new boolean, is_ambiguous boolean,
+is_same boolean,  -- changes nothing
+failed boolean,
+id text {storage}, id_kind text {storage}  -- the record's own lookup
+, key_code text {storage}
+
+
+staged_samples
+"@ordinal" bigint generated by default as identity (minvalue 0),  -- numbers the records
+"@parent" bigint,  -- the ordinal of the record that contains it
+"@position" bigint,  -- the number in its array; "@ordinal" if null
+"@id" text {storage},  -- its own lookup
+"@operation" text {storage},
+"@where" text {storage},
+"@lookups" text {storage}  -- of "@where": [[entity, field, value], ...]
+, code text {storage}
+, words text {storage}
+, short text {storage}
+, padded text {storage}
+, mood text {storage}
+, small text {storage}
+, whole text {storage}
+, long text {storage}
+, amount text {storage}
+, free text {storage}
+, single text {storage}
+, double text {storage}
+, flag text {storage}
+, day text {storage}
+, clock text {storage}
+, at text {storage}
+, span text {storage}
+, key text {storage}
+, octets text {storage}
+, document text {storage}
+, level text {storage}
+
+---- functions of imports of samples
+
+bds_import.check_keys_samples(bds.imports,text[],boolean,boolean) returns void language plpgsql
+begin
+    if not $3 then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', m.ordinal, v.field, v.code, v.message
+        from pg_temp."map_samples" m
+        cross join lateral (values
+            (m.id_kind <> all ('{id,code}'), 'id', 'invalid_value', format('expected a lookup (id:..., code:...), got %L', left(bds_feed.staged_text(m.id), 100))),
+            (m.id_kind = 'id' and m.is_new and m.operation <> 'delete', 'id', 'not_found', format('no such row: %s', m.id)),
+            (m.is_ambiguous, null, 'lookup_ambiguous', 'its unique fields name different rows')
+        ) as v (is_wrong, field, code, message)
+        where (m.id_kind <> all ('{id,code}') or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong;
+    end if;
+    if '@id' = any ($2) then
+        -- without a lookup of its own the record would have been matched by the value: only named ones can meet another's here
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', m.ordinal, 'code', 'already_exists', format('row %s has %s %L', t.id, 'code', m.key_code)
+        from pg_temp."map_samples" m
+        join data.samples t on t.company_id = (select import.company_id) and t.code = m.key_code
+        where m.id is not null and m.phase <> 3 and t.id <> m.target;
+        update pg_temp."map_samples" m set failed = true  -- at once: what they do not come to be called is left to others
+        from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and m.id is not null;
+    end if;
+    if not exists (select from pg_temp."map_samples" m offset 1) then
+        return;  -- one record cannot have what another has
+    end if;
+    if true then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        with claimed as materialized (
+            select m.ordinal, m.target as key from pg_temp."map_samples" m
+            where m.target is not null
+                and not m.is_new
+        )
+        select 'samples', d.ordinal, null, 'duplicate_record',
+            'an earlier record of this document names the same row'
+        from (
+            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
+            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
+        ) d
+        where d.n > 1 and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
+        );
+        if found then
+            update pg_temp."map_samples" m set failed = true  -- at once: no lookup may find them
+            from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+        end if;
+    end if;
+    if ('code' = any ($2) or '@id' = any ($2)) and (not $3 or $4 or '@operation' = any ($2)) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        with claimed as materialized (
+            select m.ordinal, m.key_code as key from pg_temp."map_samples" m
+            where m.key_code is not null
+                -- what a record that goes says beside its id is nothing that it claims
+                and (not m.failed or m.is_new and m.id_kind = 'code' and m.key_code::text = bds_feed.lookup_value(m.id))
+                and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)
+        )
+        select 'samples', d.ordinal, 'code', 'duplicate_record',
+            'an earlier record of this document names the same row'
+        from (
+            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
+            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
+        ) d
+        where d.n > 1 and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
+        );
+        if found then
+            update pg_temp."map_samples" m set failed = true  -- at once: no lookup may find them
+            from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+        end if;
+    end if;
+end
+
+bds_import.check_operations_samples() returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'samples', m.ordinal, v.field, v.code, v.message
+    from pg_temp."map_samples" m join pg_temp."staged_samples" s on s."@ordinal" = m.ordinal
+    cross join lateral (
+        select coalesce(s."@id", 'code:' || nullif(s.code, e'\x01')),
+            coalesce(s."@id", s."@where", s.code)
+    ) as n (lookup, identity)
+    cross join lateral (values
+        (m.operation not in ('create', 'update', 'upsert', 'delete'), '@operation', 'invalid_directive',
+            format('expected create, update, upsert or delete, got %L', left(m.operation, 100))),
+        (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
+            'expected only with "@operation": "update" or "delete"'),
+        (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive', 'expected an id or @where, got both'),
+        (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'expected only in a record at the top level'),
+        (s."@where" is not null and m.phase = 2 and coalesce(null) is not null, '@where',
+            'invalid_directive', 'expected no children beside a condition'),
+        (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
+        (m.operation = 'create' and m.phase = 1 and not m.is_new, null, 'already_exists', format('it is row %s', m.target)),
+        (m.operation = 'update' and m.is_new and s."@where" is null and n.lookup is null, null, 'required',
+            'expected id or code of the row to update, or @where'),
+        (m.operation = 'update' and m.is_new and s."@where" is null and n.lookup is not null, null, 'not_found',
+            format('samples has no row %s to update', left(n.lookup, 100))),
+        -- a row that is gone already may be deleted again
+        (m.operation = 'delete' and m.is_new and n.identity is null, null, 'required', 'expected id or code of the row to delete')
+    ) as v (is_wrong, field, code, message)
+    where (m.operation <> 'upsert' or s."@where" is not null) and v.is_wrong and not exists (
+        select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.code = v.code
+    );
+end
+
+bds_import.check_rules_samples(bds.imports,bigint,bigint) returns void language plpgsql
+begin
+    begin
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', d."@ordinal", 'amount', 'invalid_value', 'it breaks the rule amount_is_finite'
+        from pg_temp."diff_samples" d
+        where d."@ordinal" between $2 and $3 and d."@new" is not null
+            and (select not (((amount > '-Infinity'::numeric) AND (amount < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
+    exception when others then  -- of some record the rule is not even false: the writing finds which
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;
+    begin
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', d."@ordinal", 'at', 'invalid_value', 'it breaks the rule at_is_finite'
+        from pg_temp."diff_samples" d
+        where d."@ordinal" between $2 and $3 and d."@new" is not null
+            and (select not (((at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (at < '10000-01-01 00:00:00+00'::timestamp with time zone))) from (select import.company_id as company_id, d.*) as row_to_be);
+    exception when others then  -- of some record the rule is not even false: the writing finds which
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;
+    begin
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', d."@ordinal", 'day', 'invalid_value', 'it breaks the rule day_is_finite'
+        from pg_temp."diff_samples" d
+        where d."@ordinal" between $2 and $3 and d."@new" is not null
+            and (select not (((day >= '0001-01-01'::date) AND (day <= '9999-12-31'::date))) from (select import.company_id as company_id, d.*) as row_to_be);
+    exception when others then  -- of some record the rule is not even false: the writing finds which
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;
+    begin
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', d."@ordinal", 'document', 'invalid_value', 'it breaks the rule document_is_finite'
+        from pg_temp."diff_samples" d
+        where d."@ordinal" between $2 and $3 and d."@new" is not null
+            and (select not ((document <> 'null'::jsonb)) from (select import.company_id as company_id, d.*) as row_to_be);
+    exception when others then  -- of some record the rule is not even false: the writing finds which
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;
+    begin
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', d."@ordinal", 'double', 'invalid_value', 'it breaks the rule double_is_finite'
+        from pg_temp."diff_samples" d
+        where d."@ordinal" between $2 and $3 and d."@new" is not null
+            and (select not (((double > '-Infinity'::double precision) AND (double < 'Infinity'::double precision))) from (select import.company_id as company_id, d.*) as row_to_be);
+    exception when others then  -- of some record the rule is not even false: the writing finds which
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;
+    begin
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', d."@ordinal", 'free', 'invalid_value', 'it breaks the rule free_is_finite'
+        from pg_temp."diff_samples" d
+        where d."@ordinal" between $2 and $3 and d."@new" is not null
+            and (select not (((free > '-Infinity'::numeric) AND (free < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
+    exception when others then  -- of some record the rule is not even false: the writing finds which
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;
+    begin
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', d."@ordinal", 'single', 'invalid_value', 'it breaks the rule single_is_finite'
+        from pg_temp."diff_samples" d
+        where d."@ordinal" between $2 and $3 and d."@new" is not null
+            and (select not (((single > '-Infinity'::real) AND (single < 'Infinity'::real))) from (select import.company_id as company_id, d.*) as row_to_be);
+    exception when others then  -- of some record the rule is not even false: the writing finds which
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;
+    begin
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', d."@ordinal", 'span', 'invalid_value', 'it breaks the rule span_is_finite'
+        from pg_temp."diff_samples" d
+        where d."@ordinal" between $2 and $3 and d."@new" is not null
+            and (select not (((span > '-infinity'::interval) AND (span < 'infinity'::interval))) from (select import.company_id as company_id, d.*) as row_to_be);
+    exception when others then  -- of some record the rule is not even false: the writing finds which
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;
+end
+
+bds_import.check_samples(text[]) returns void language plpgsql
+begin
+    if $1 && '{@operation,@where}' then
+        perform bds_import."check_operations_samples"();
+    end if;
+    if '@id' = any ($1) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', m.ordinal, v.field, 'invalid_value',
+            format('expected the value of the id, which matches no row: %s', left(m.id, 100))
+        from pg_temp."map_samples" m
+        cross join lateral (select bds_feed.lookup_value(m.id)) as l (value)
+        cross join lateral (values
+            ('code', m.key_code <> l.value)
+        ) as v (field, is_wrong)
+        where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.field = v.field
+        );
+    end if;
+    -- what its own lookup does not find is not a new row, and what was refused was not missing
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'samples', m.ordinal, v.field, 'required', v.field || ' is required'
+    from pg_temp."map_samples" m join pg_temp."staged_samples" s on s."@ordinal" = m.ordinal
+    cross join lateral (values
+        (null, false)
+        , ('code', (s.code = e'\x01' or m.is_new and m.operation <> 'update' and s.code is null and m.key_code is null))
+    ) as v (field, is_missing)
+    where m.phase < 3 and (false or (s.code = e'\x01' or m.is_new and m.operation <> 'update' and s.code is null and m.key_code is null)) and v.is_missing and not exists (
+        select from pg_temp.feed_errors e
+        where e.entity = 'samples' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
+    );
+end
+
+bds_import.check_values_samples() returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'samples', s."@ordinal", v.field, 'invalid_value',
+        format('expected %s, got %s', v.expected, quote_literal(left(bds_feed.staged_text(v.given), 100)))
+    from pg_temp."staged_samples" s
+    cross join lateral (values
+        (null, null, true, null, false)
+        , ('short', s.short, pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)'), 'text that fits character varying(4)', false)
+        , ('padded', s.padded, pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)'), 'text that fits character(4)', false)
+        , ('mood', s.mood, pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood'), 'a value of data.mood', false)
+        , ('small', s.small, pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits smallint', false)
+        , ('whole', s.whole, pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits integer', false)
+        , ('long', s.long, pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits bigint', false)
+        , ('amount', s.amount, pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric'), 'a number that fits numeric(9,2)', false)
+        , ('free', s.free, pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric'), 'a number that fits numeric', false)
+        , ('single', s.single, pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]', 'a number that fits real', false)
+        , ('double', s.double, pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]', 'a number', false)
+        , ('flag', s.flag, pg_input_is_valid(s.flag, 'boolean'), 'true or false', false)
+        , ('day', s.day, pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$', 'a date such as 2026-11-20', false)
+        , ('clock', s.clock, pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$', 'a time such as 08:15:30', false)
+        , ('at', s.at, pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$', 'a timestamp such as 2026-11-20T08:15:30Z', false)
+        , ('span', s.span, case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end, 'a duration such as P1DT2H30M', false)
+        , ('key', s.key, pg_input_is_valid(s.key, 'uuid'), 'a UUID', false)
+        , ('octets', s.octets, case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end, 'base64', false)
+        , ('document', s.document, pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$', 'JSON other than null', false)
+        , ('level', s.level, pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits data.level', false)
+    ) as v (field, given, is_valid, expected, identifies)
+    where not (true and (s.short is null or s.short = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)')) and (s.padded is null or s.padded = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)')) and (s.mood is null or s.mood = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood')) and (s.small is null or s.small = e'\x01' or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$') and (s.whole is null or s.whole = e'\x01' or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$') and (s.long is null or s.long = e'\x01' or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$') and (s.amount is null or s.amount = e'\x01' or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric')) and (s.free is null or s.free = e'\x01' or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric')) and (s.single is null or s.single = e'\x01' or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]') and (s.double is null or s.double = e'\x01' or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]') and (s.flag is null or s.flag = e'\x01' or pg_input_is_valid(s.flag, 'boolean')) and (s.day is null or s.day = e'\x01' or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$') and (s.clock is null or s.clock = e'\x01' or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$') and (s.at is null or s.at = e'\x01' or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$') and (s.span is null or s.span = e'\x01' or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end) and (s.key is null or s.key = e'\x01' or pg_input_is_valid(s.key, 'uuid')) and (s.octets is null or s.octets = e'\x01' or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s.document is null or s.document = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$') and (s.level is null or s.level = e'\x01' or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$')) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
+end
+
+bds_import.compare_samples(bds.imports,text[]) returns void language plpgsql
+declare
+    looked record;
+begin
+    select * into looked from pg_temp.feed_entities f where f.name = 'samples';
+    if false then
+        perform bds_import."refer_samples"(import, looked.columns);
+    end if;
+    perform bds_feed.show_progress(import, 'comparing', 'samples', 2);
+    if exists (select from pg_temp."map_samples" m where m.phase = 1 and not m.is_same) then
+        insert into pg_temp."diff_samples" select * from bds_import."differing_samples"(import.company_id, looked.columns, looked.is_valid);
+        perform bds_feed.filled(import, 'diff_samples');
+    end if;
+    perform bds_import."check_rules_samples"(import, 0, 9223372036854775807);
+    perform bds_feed.show_progress(import, 'comparing', 'samples', 3);
+end
+
+bds_import.count_samples() returns void language plpgsql
+begin
+    if exists (select from pg_temp.feed_errors) then
+        delete from pg_temp."diff_samples" d using pg_temp."map_samples" m where m.ordinal = d."@ordinal" and m.failed;
+    end if;
+    update pg_temp.feed_entities f
+    set rows = m.rows, tops = m.tops, failed = m.failed, updates = m.updates, deletes = m.deletes,
+        created = d.created, updated = d.rows - d.created, unchanged = m.writes - d.rows
+    from (
+        select count(*) as rows, count(*) filter (where o.parent is null) as tops, count(*) filter (where o.failed) as failed,
+            count(*) filter (where o.phase = 1 and not o.failed) as writes,
+            count(*) filter (where o.phase = 2 and not o.failed) as updates,
+            count(*) filter (where o.phase = 3 and not o.failed) as deletes
+        from pg_temp."map_samples" o
+    ) m
+    cross join (select count(*) as rows, count(*) filter (where o."@new") as created from pg_temp."diff_samples" o) d
+    where f.name = 'samples';
+end
+
+bds_import.differing_samples(text,text[],boolean) returns TABLE("@ordinal" bigint, id bigint, "@new" boolean, code text, words text, short character varying, padded character, mood data.mood, small smallint, whole integer, long bigint, amount numeric, free numeric, single real, double double precision, flag boolean, day date, clock time without time zone, at timestamp with time zone, span interval, key uuid, octets bytea, document jsonb, level data.level) language sql
+select v."@ordinal", v.id, v."@new", v.code, v.words, v.short, v.padded, v.mood, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
+from (
+    select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
+        , case when m.key_code is not null then m.key_code when s.code is null then t.code else bds_feed.staged_text(s.code) end as code, t.code as "stored code"
+        , case when s.words is null then t.words when s.words = e'\x01' then null else bds_feed.staged_text(s.words) end as words, t.words as "stored words"
+        , case when s.short is null then t.short when s.short = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)') then bds_feed.staged_text(s.short)::character varying(4) end end as short, t.short as "stored short"
+        , case when s.padded is null then t.padded when s.padded = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)') then bds_feed.staged_text(s.padded)::character(4) end end as padded, t.padded as "stored padded"
+        , case when s.mood is null then t.mood when s.mood = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood') then bds_feed.staged_text(s.mood)::data.mood end end as mood, t.mood as "stored mood"
+        , case when s.small is null then t.small when s.small = e'\x01' then null else case when $3 or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$' then s.small::smallint end end as small, t.small as "stored small"
+        , case when s.whole is null then t.whole when s.whole = e'\x01' then null else case when $3 or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$' then s.whole::integer end end as whole, t.whole as "stored whole"
+        , case when s.long is null then t.long when s.long = e'\x01' then null else case when $3 or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$' then s.long::bigint end end as long, t.long as "stored long"
+        , case when s.amount is null then t.amount when s.amount = e'\x01' then null else case when $3 or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric') then s.amount::numeric(9,2) end end as amount, t.amount as "stored amount"
+        , case when s.free is null then t.free when s.free = e'\x01' then null else case when $3 or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric') then s.free::numeric end end as free, t.free as "stored free"
+        , case when s.single is null then t.single when s.single = e'\x01' then null else case when $3 or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]' then s.single::real end end as single, t.single as "stored single"
+        , case when s.double is null then t.double when s.double = e'\x01' then null else case when $3 or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]' then s.double::double precision end end as double, t.double as "stored double"
+        , case when s.flag is null then t.flag when s.flag = e'\x01' then null else case when $3 or pg_input_is_valid(s.flag, 'boolean') then s.flag::boolean end end as flag, t.flag as "stored flag"
+        , case when s.day is null then t.day when s.day = e'\x01' then null else case when $3 or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s.day::date end end as day, t.day as "stored day"
+        , case when s.clock is null then t.clock when s.clock = e'\x01' then null else case when $3 or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$' then s.clock::time without time zone end end as clock, t.clock as "stored clock"
+        , case when s.at is null then t.at when s.at = e'\x01' then null else case when $3 or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s.at::timestamp with time zone end end as at, t.at as "stored at"
+        , case when s.span is null then t.span when s.span = e'\x01' then null else case when $3 or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end then (case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::interval end end as span, t.span as "stored span"
+        , case when s.key is null then t.key when s.key = e'\x01' then null else case when $3 or pg_input_is_valid(s.key, 'uuid') then s.key::uuid end end as key, t.key as "stored key"
+        , case when s.octets is null then t.octets when s.octets = e'\x01' then null else case when $3 or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::bytea end end as octets, t.octets as "stored octets"
+        , case when s.document is null then t.document when s.document = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$' then bds_feed.staged_text(s.document)::jsonb end end as document, t.document as "stored document"
+        , case when s.level is null then t.level when s.level = e'\x01' then null else case when $3 or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$' then s.level::data.level end end as level, t.level as "stored level"
+    from pg_temp."map_samples" m
+    join pg_temp."staged_samples" s on s."@ordinal" = m.ordinal
+    left join data.samples t on t.company_id = (select $1) and t.id = m.target and not m.is_new
+    where m.phase = 1 and not m.is_same
+    offset 0
+) v
+where v."@new"
+    or ('code' = any ($2) or '@id' = any ($2)) and v.code is distinct from v."stored code"
+        or ('words' = any ($2)) and v.words is distinct from v."stored words"
+        or ('short' = any ($2)) and v.short is distinct from v."stored short"
+        or ('padded' = any ($2)) and v.padded is distinct from v."stored padded"
+        or ('mood' = any ($2)) and v.mood is distinct from v."stored mood"
+        or ('small' = any ($2)) and v.small is distinct from v."stored small"
+        or ('whole' = any ($2)) and v.whole is distinct from v."stored whole"
+        or ('long' = any ($2)) and v.long is distinct from v."stored long"
+        or ('amount' = any ($2)) and v.amount is distinct from v."stored amount"
+        or ('free' = any ($2)) and v.free is distinct from v."stored free"
+        or ('single' = any ($2)) and v.single is distinct from v."stored single"
+        or ('double' = any ($2)) and v.double is distinct from v."stored double"
+        or ('flag' = any ($2)) and v.flag is distinct from v."stored flag"
+        or ('day' = any ($2)) and v.day is distinct from v."stored day"
+        or ('clock' = any ($2)) and v.clock is distinct from v."stored clock"
+        or ('at' = any ($2)) and v.at is distinct from v."stored at"
+        or ('span' = any ($2)) and v.span is distinct from v."stored span"
+        or ('key' = any ($2)) and v.key is distinct from v."stored key"
+        or ('octets' = any ($2)) and v.octets is distinct from v."stored octets"
+        or ('document' = any ($2)) and v.document is distinct from v."stored document"
+        or ('level' = any ($2)) and v.level is distinct from v."stored level"
+
+
+bds_import.fail_batches_samples(boolean) returns void language plpgsql
+begin
+    with numbered as (
+        select m.ordinal, m.phase, m.position, m.failed, (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
+        from pg_temp."map_samples" m where m.parent is null
+    ),
+    batch as (
+        select n.phase, n.number, min(n.ordinal) as first, min(n.position) as low, max(n.position) as high,
+            count(*) filter (where n.failed) as failures
+        from numbered n group by n.phase, n.number having bool_or(n.failed)
+    ),
+    marked as (
+        update pg_temp."map_samples" m set failed = true
+        from numbered n join batch b on b.phase = n.phase and b.number = n.number
+        where m.ordinal = n.ordinal and not m.failed
+    )
+    insert into pg_temp.feed_errors (entity, ordinal, code, is_late, message)
+    select 'samples', b.first, 'batch_failed', $1, format(
+        'the batch %s[%s..%s] was not written, because of %s in it that failed', 'samples', b.low, b.high,
+        case b.failures when 1 then 'a record' else b.failures || ' records' end)
+    from batch b
+    where not exists (select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = b.first and e.code = 'batch_failed');
+end
+
+bds_import.fail_late_samples(bds.imports) returns void language plpgsql
+begin
+    perform bds_import."mark_samples"();
+    if import.atomic = 'batch' then
+        perform bds_import."fail_batches_samples"(true);
+    end if;
+    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_samples" m where m.failed) where f.name = 'samples';
+end
+
+bds_import.fail_orphans_samples(bds.imports,text[]) returns void language plpgsql
+begin
+end
+
+bds_import.find_absent_samples(text) returns void language plpgsql
+begin
+    -- records that failed may mean any row: all of them failed, or what says which row is meant is itself what is wrong
+    if exists (
+        select from pg_temp.feed_entities f
+        where f.name = 'samples' and f.failed > 0 and (f.failed = f.rows or exists (
+            select from pg_temp."map_samples" m join pg_temp.feed_errors e on e.entity = 'samples' and e.ordinal = m.ordinal
+            where m.failed and (e.code = 'lookup_ambiguous' or m.is_new and (e.field = any ('{id,code}') or true and m.key_code is null))
+        ))
+    ) then
+        insert into pg_temp.feed_errors (entity, path, code, message, is_late)
+        values ('samples', 'samples@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true);
+    else
+        insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+        select 'samples', t.id, 'collection', 'samples', t.id
+        from data.samples t
+        where t.company_id = $1 and not exists (select from pg_temp."map_samples" m where m.target = t.id);
+    end if;
+end
+
+bds_import.find_deleted_samples(bds.imports) returns void language plpgsql
+declare
+    mass    record;
+    known   text;
+    problem boolean := false;
+begin
+    insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+    select 'samples', m.target, 'record', 'samples', m.ordinal
+    from pg_temp."map_samples" m where m.phase = 3 and m.target is not null and not m.failed;
+    for mass in
+        select m.ordinal, s."@where" as condition, s."@lookups" as lookups
+        from pg_temp."map_samples" m join pg_temp."staged_samples" s on s."@ordinal" = m.ordinal
+        where m.phase = 3 and s."@where" is not null and not m.failed order by m.ordinal
+    loop
+        begin
+            insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+            select 'samples', w.id, 'record', 'samples', mass.ordinal
+            from bds_feed.rows_where(import.company_id, 'samples', mass.condition, mass.lookups) as w (id);
+        exception when sqlstate 'BDF01' then
+            get stacked diagnostics known = pg_exception_detail;
+            perform bds_feed.add_errors(known::jsonb, jsonb_build_object('entity', 'samples', 'ordinal', mass.ordinal, 'is_late', true));
+            problem := true;
+        end;
+    end loop;
+    delete from pg_temp.feed_gone g  -- the first record that names a row has it
+    using (
+        select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
+        from pg_temp.feed_gone o where o.entity = 'samples' and o.kind = 'record'
+    ) o
+    where o.n > 1 and g.ctid = o.ctid;
+    if problem then
+        perform bds_import."keep_samples"(import);
+    end if;
+    update pg_temp.feed_entities f  -- what is gone already
+    set unchanged = f.unchanged + m.rows
+    from (select count(*) as rows from pg_temp."map_samples" o where o.phase = 3 and o.is_new and not o.failed) m
+    where f.name = 'samples';
+end
+
+bds_import.find_removed_samples(text) returns void language plpgsql
+begin
+end
+
+bds_import.keep_samples(bds.imports) returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, path, record, code, message, is_late)
+    select distinct on (g.kind, g.ticket) 'samples', case when t.id is null then g.ticket end,
+        case when t.id is not null then 'samples@removeAll' end,
+        coalesce('code:' || t.code, 'id:' || t.id), g.code, g.message, true
+    from pg_temp.feed_gone g
+    left join data.samples t on g.kind = 'collection' and t.company_id = (select import.company_id) and t.id = g.ticket
+    where g.cause = 'samples' and g.code is not null;
+    perform bds_import."fail_late_samples"(import);
+    delete from pg_temp.feed_gone g
+    where g.cause = 'samples' and (g.code is not null or g.kind = 'record' and exists (
+        select from pg_temp."map_samples" m where m.ordinal = g.ticket and m.failed));
+end
+
+bds_import.look_at_samples() returns void language plpgsql
+begin
+    update pg_temp.feed_entities f set columns = l.columns, is_valid = l.is_valid, rows = l.rows
+    from (
+        select count(*) as rows,
+            bool_and(true and (s.short is null or s.short = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)')) and (s.padded is null or s.padded = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)')) and (s.mood is null or s.mood = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood')) and (s.small is null or s.small = e'\x01' or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$') and (s.whole is null or s.whole = e'\x01' or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$') and (s.long is null or s.long = e'\x01' or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$') and (s.amount is null or s.amount = e'\x01' or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric')) and (s.free is null or s.free = e'\x01' or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric')) and (s.single is null or s.single = e'\x01' or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]') and (s.double is null or s.double = e'\x01' or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]') and (s.flag is null or s.flag = e'\x01' or pg_input_is_valid(s.flag, 'boolean')) and (s.day is null or s.day = e'\x01' or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$') and (s.clock is null or s.clock = e'\x01' or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$') and (s.at is null or s.at = e'\x01' or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$') and (s.span is null or s.span = e'\x01' or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end) and (s.key is null or s.key = e'\x01' or pg_input_is_valid(s.key, 'uuid')) and (s.octets is null or s.octets = e'\x01' or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s.document is null or s.document = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$') and (s.level is null or s.level = e'\x01' or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$')) is not false as is_valid,
+            array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
+                case when count(s."@where") > 0 then '@where' end
+                , case when count(s.code) > 0 then 'code' end
+                , case when count(s.words) > 0 then 'words' end
+                , case when count(s.short) > 0 then 'short' end
+                , case when count(s.padded) > 0 then 'padded' end
+                , case when count(s.mood) > 0 then 'mood' end
+                , case when count(s.small) > 0 then 'small' end
+                , case when count(s.whole) > 0 then 'whole' end
+                , case when count(s.long) > 0 then 'long' end
+                , case when count(s.amount) > 0 then 'amount' end
+                , case when count(s.free) > 0 then 'free' end
+                , case when count(s.single) > 0 then 'single' end
+                , case when count(s.double) > 0 then 'double' end
+                , case when count(s.flag) > 0 then 'flag' end
+                , case when count(s.day) > 0 then 'day' end
+                , case when count(s.clock) > 0 then 'clock' end
+                , case when count(s.at) > 0 then 'at' end
+                , case when count(s.span) > 0 then 'span' end
+                , case when count(s.key) > 0 then 'key' end
+                , case when count(s.octets) > 0 then 'octets' end
+                , case when count(s.document) > 0 then 'document' end
+                , case when count(s.level) > 0 then 'level' end
+            ], null) as columns
+        from pg_temp."staged_samples" s
+    ) l
+    where f.name = 'samples';
+end
+
+bds_import.mark_samples() returns void language plpgsql
+begin
+    update pg_temp."map_samples" m set failed = true
+    from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and not m.failed;
+end
+
+bds_import.mass_samples(bds.imports,text[],boolean,bigint,bigint) returns void language plpgsql
+declare
+    s        record;
+    problems jsonb;
+begin
+    for s in
+        select r.* from pg_temp."map_samples" m join pg_temp."staged_samples" r on r."@ordinal" = m.ordinal
+        where m.phase = 2 and not m.failed and m.ordinal between $4 and $5 order by m.ordinal
+    loop
+        insert into pg_temp."diff_samples"
+        select v."@ordinal", v.id, case when false
+            or v.code is distinct from v."stored code"
+            or v.words is distinct from v."stored words"
+            or v.short is distinct from v."stored short"
+            or v.padded is distinct from v."stored padded"
+            or v.mood is distinct from v."stored mood"
+            or v.small is distinct from v."stored small"
+            or v.whole is distinct from v."stored whole"
+            or v.long is distinct from v."stored long"
+            or v.amount is distinct from v."stored amount"
+            or v.free is distinct from v."stored free"
+            or v.single is distinct from v."stored single"
+            or v.double is distinct from v."stored double"
+            or v.flag is distinct from v."stored flag"
+            or v.day is distinct from v."stored day"
+            or v.clock is distinct from v."stored clock"
+            or v.at is distinct from v."stored at"
+            or v.span is distinct from v."stored span"
+            or v.key is distinct from v."stored key"
+            or v.octets is distinct from v."stored octets"
+            or v.document is distinct from v."stored document"
+            or v.level is distinct from v."stored level"
+            then false end, v.code, v.words, v.short, v.padded, v.mood, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
+        from (
+            select s."@ordinal", t.id
+                , case when null::text is not null then null::text when s.code is null then t.code else bds_feed.staged_text(s.code) end as code, t.code as "stored code"
+                , case when s.words is null then t.words when s.words = e'\x01' then null else bds_feed.staged_text(s.words) end as words, t.words as "stored words"
+                , case when s.short is null then t.short when s.short = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)') then bds_feed.staged_text(s.short)::character varying(4) end end as short, t.short as "stored short"
+                , case when s.padded is null then t.padded when s.padded = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)') then bds_feed.staged_text(s.padded)::character(4) end end as padded, t.padded as "stored padded"
+                , case when s.mood is null then t.mood when s.mood = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood') then bds_feed.staged_text(s.mood)::data.mood end end as mood, t.mood as "stored mood"
+                , case when s.small is null then t.small when s.small = e'\x01' then null else case when $3 or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$' then s.small::smallint end end as small, t.small as "stored small"
+                , case when s.whole is null then t.whole when s.whole = e'\x01' then null else case when $3 or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$' then s.whole::integer end end as whole, t.whole as "stored whole"
+                , case when s.long is null then t.long when s.long = e'\x01' then null else case when $3 or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$' then s.long::bigint end end as long, t.long as "stored long"
+                , case when s.amount is null then t.amount when s.amount = e'\x01' then null else case when $3 or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric') then s.amount::numeric(9,2) end end as amount, t.amount as "stored amount"
+                , case when s.free is null then t.free when s.free = e'\x01' then null else case when $3 or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric') then s.free::numeric end end as free, t.free as "stored free"
+                , case when s.single is null then t.single when s.single = e'\x01' then null else case when $3 or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]' then s.single::real end end as single, t.single as "stored single"
+                , case when s.double is null then t.double when s.double = e'\x01' then null else case when $3 or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]' then s.double::double precision end end as double, t.double as "stored double"
+                , case when s.flag is null then t.flag when s.flag = e'\x01' then null else case when $3 or pg_input_is_valid(s.flag, 'boolean') then s.flag::boolean end end as flag, t.flag as "stored flag"
+                , case when s.day is null then t.day when s.day = e'\x01' then null else case when $3 or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s.day::date end end as day, t.day as "stored day"
+                , case when s.clock is null then t.clock when s.clock = e'\x01' then null else case when $3 or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$' then s.clock::time without time zone end end as clock, t.clock as "stored clock"
+                , case when s.at is null then t.at when s.at = e'\x01' then null else case when $3 or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s.at::timestamp with time zone end end as at, t.at as "stored at"
+                , case when s.span is null then t.span when s.span = e'\x01' then null else case when $3 or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end then (case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::interval end end as span, t.span as "stored span"
+                , case when s.key is null then t.key when s.key = e'\x01' then null else case when $3 or pg_input_is_valid(s.key, 'uuid') then s.key::uuid end end as key, t.key as "stored key"
+                , case when s.octets is null then t.octets when s.octets = e'\x01' then null else case when $3 or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::bytea end end as octets, t.octets as "stored octets"
+                , case when s.document is null then t.document when s.document = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$' then bds_feed.staged_text(s.document)::jsonb end end as document, t.document as "stored document"
+                , case when s.level is null then t.level when s.level = e'\x01' then null else case when $3 or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$' then s.level::data.level end end as level, t.level as "stored level"
+            from bds_feed.rows_where(import.company_id, 'samples', s."@where", s."@lookups") w (id)
+            join data.samples t on t.company_id = (select import.company_id) and t.id = w.id
+            offset 0
+        ) v;
+        perform bds_import."check_rules_samples"(import, s."@ordinal", s."@ordinal");
+        if 'code' = any ($2) and s.code is not null then
+            insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+            select 'samples', s."@ordinal", 'code', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
+                case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
+                    else format('row %s has code %L', min(t.id), min(d.code::text)) end
+            from (
+                select o.*, count(*) over () as changed from pg_temp."diff_samples" o where o."@ordinal" = s."@ordinal" and not o."@new"
+            ) d
+            left join data.samples t on t.company_id = (select import.company_id) and t.code = d.code and t.id <> d.id
+            where d.code is not null and (t.id is not null or d.changed > 1)
+            having count(*) > 0;
+        end if;
+        select jsonb_agg(distinct jsonb_build_object('field', e.field, 'code', e.code, 'message', e.message)) into problems
+        from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = s."@ordinal";
+        if problems is not null then
+            raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
+        end if;
+        perform bds_import."write_samples"(import.company_id, s."@ordinal", s."@ordinal", '{}');
+    end loop;
+end
+
+bds_import.match_samples(bds.imports,text[],boolean,boolean) returns void language plpgsql
+declare
+    -- a record that says one thing alone of itself cannot contradict itself
+    sole text := (
+        select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
+        from unnest(array['code']) k where k = any ($2));
+begin
+    -- the ids of new rows are taken ahead, so that references to them are known before they are written; they follow the document
+    if sole is null then
+        insert into pg_temp."map_samples"
+        select o.ordinal, o.parent, o.position, o.phase, o.operation,
+            coalesce(o.target, case when o.phase = 1 then nextval('data.samples_id_seq') end),
+            o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind, o.key_code
+        from (select * from bds_import."matched_samples"(import.company_id, $2, $3, $4) order by ordinal) o;
+    end if;
+    if sole = 'code' then
+        insert into pg_temp."map_samples"
+        select o.ordinal, o.parent, o.position, o.phase, o.operation,
+            coalesce(o.target, case when o.phase = 1 then nextval('data.samples_id_seq') end),
+            o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind, o.key_code
+        from (select * from bds_import."matched_samples_by_code"(import.company_id, $2, $3, $4) order by ordinal) o;
+    end if;
+    perform bds_feed.filled(import, 'map_samples');
+    perform bds_import."check_keys_samples"(
+        import, $2, sole is not null, exists (select from pg_temp."map_samples" m where m.is_new and m.phase = 1));
+end
+
+bds_import.matched_samples(text,text[],boolean,boolean) returns TABLE(ordinal bigint, parent bigint, "position" bigint, phase integer, operation text, target bigint, is_new boolean, is_ambiguous boolean, is_same boolean, failed boolean, id text, id_kind text, key_code text) language sql
+select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
+    m.target is null and s."@where" is null, m.is_ambiguous,
+    case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
+        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s.code is null then t.code else bds_feed.staged_text(s.code) end is not distinct from t.code)
+        and (not ('words' = any ($2)) or case when s.words is null then t.words when s.words = e'\x01' then null else bds_feed.staged_text(s.words) end is not distinct from t.words)
+        and (not ('short' = any ($2)) or case when s.short is null then t.short when s.short = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)') then bds_feed.staged_text(s.short)::character varying(4) end end is not distinct from t.short)
+        and (not ('padded' = any ($2)) or case when s.padded is null then t.padded when s.padded = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)') then bds_feed.staged_text(s.padded)::character(4) end end is not distinct from t.padded)
+        and (not ('mood' = any ($2)) or case when s.mood is null then t.mood when s.mood = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood') then bds_feed.staged_text(s.mood)::data.mood end end is not distinct from t.mood)
+        and (not ('small' = any ($2)) or case when s.small is null then t.small when s.small = e'\x01' then null else case when $3 or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$' then s.small::smallint end end is not distinct from t.small)
+        and (not ('whole' = any ($2)) or case when s.whole is null then t.whole when s.whole = e'\x01' then null else case when $3 or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$' then s.whole::integer end end is not distinct from t.whole)
+        and (not ('long' = any ($2)) or case when s.long is null then t.long when s.long = e'\x01' then null else case when $3 or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$' then s.long::bigint end end is not distinct from t.long)
+        and (not ('amount' = any ($2)) or case when s.amount is null then t.amount when s.amount = e'\x01' then null else case when $3 or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric') then s.amount::numeric(9,2) end end is not distinct from t.amount)
+        and (not ('free' = any ($2)) or case when s.free is null then t.free when s.free = e'\x01' then null else case when $3 or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric') then s.free::numeric end end is not distinct from t.free)
+        and (not ('single' = any ($2)) or case when s.single is null then t.single when s.single = e'\x01' then null else case when $3 or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]' then s.single::real end end is not distinct from t.single)
+        and (not ('double' = any ($2)) or case when s.double is null then t.double when s.double = e'\x01' then null else case when $3 or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]' then s.double::double precision end end is not distinct from t.double)
+        and (not ('flag' = any ($2)) or case when s.flag is null then t.flag when s.flag = e'\x01' then null else case when $3 or pg_input_is_valid(s.flag, 'boolean') then s.flag::boolean end end is not distinct from t.flag)
+        and (not ('day' = any ($2)) or case when s.day is null then t.day when s.day = e'\x01' then null else case when $3 or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s.day::date end end is not distinct from t.day)
+        and (not ('clock' = any ($2)) or case when s.clock is null then t.clock when s.clock = e'\x01' then null else case when $3 or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$' then s.clock::time without time zone end end is not distinct from t.clock)
+        and (not ('at' = any ($2)) or case when s.at is null then t.at when s.at = e'\x01' then null else case when $3 or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s.at::timestamp with time zone end end is not distinct from t.at)
+        and (not ('span' = any ($2)) or case when s.span is null then t.span when s.span = e'\x01' then null else case when $3 or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end then (case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::interval end end is not distinct from t.span)
+        and (not ('key' = any ($2)) or case when s.key is null then t.key when s.key = e'\x01' then null else case when $3 or pg_input_is_valid(s.key, 'uuid') then s.key::uuid end end is not distinct from t.key)
+        and (not ('octets' = any ($2)) or case when s.octets is null then t.octets when s.octets = e'\x01' then null else case when $3 or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
+        and (not ('document' = any ($2)) or case when s.document is null then t.document when s.document = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$' then bds_feed.staged_text(s.document)::jsonb end end is not distinct from t.document)
+        and (not ('level' = any ($2)) or case when s.level is null then t.level when s.level = e'\x01' then null else case when $3 or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$' then s.level::data.level end end is not distinct from t.level)
+    else false end,
+    false, s."@id", s."@kind", m.key_code
+from (
+    select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
+        l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
+        , coalesce(n."code", case when l.kind = 'code' then l.value end) as "@key_code"
+        , case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "@find_code"
+    from pg_temp."staged_samples" s
+    cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
+        case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
+    -- what a mass update writes names no row
+    left join lateral (select bds_feed.staged_text(s.code) as "code") as n on s."@where" is null
+    offset 0
+) s
+left join data.samples "by_code" on ('code' = any ($2) or '@id' = any ($2)) and "by_code".company_id = (select $1) and "by_code".code = s."@find_code"
+left join data.samples by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"
+cross join lateral (select least(by_id.id, "by_code".id), greatest(by_id.id, "by_code".id)) as f (id, other)
+left join data.samples t on $4 and t.company_id = (select $1) and t.id = f.id
+cross join lateral (
+    select f.id as target, f.id <> f.other as is_ambiguous, false as is_new
+        , s."@key_code" as key_code
+) m
+
+bds_import.matched_samples_by_code(text,text[],boolean,boolean) returns TABLE(ordinal bigint, parent bigint, "position" bigint, phase integer, operation text, target bigint, is_new boolean, is_ambiguous boolean, is_same boolean, failed boolean, id text, id_kind text, key_code text) language sql
+select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
+    m.target is null and s."@where" is null, m.is_ambiguous,
+    case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
+        and (not ('words' = any ($2)) or case when s.words is null then t.words when s.words = e'\x01' then null else bds_feed.staged_text(s.words) end is not distinct from t.words)
+        and (not ('short' = any ($2)) or case when s.short is null then t.short when s.short = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)') then bds_feed.staged_text(s.short)::character varying(4) end end is not distinct from t.short)
+        and (not ('padded' = any ($2)) or case when s.padded is null then t.padded when s.padded = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)') then bds_feed.staged_text(s.padded)::character(4) end end is not distinct from t.padded)
+        and (not ('mood' = any ($2)) or case when s.mood is null then t.mood when s.mood = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood') then bds_feed.staged_text(s.mood)::data.mood end end is not distinct from t.mood)
+        and (not ('small' = any ($2)) or case when s.small is null then t.small when s.small = e'\x01' then null else case when $3 or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$' then s.small::smallint end end is not distinct from t.small)
+        and (not ('whole' = any ($2)) or case when s.whole is null then t.whole when s.whole = e'\x01' then null else case when $3 or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$' then s.whole::integer end end is not distinct from t.whole)
+        and (not ('long' = any ($2)) or case when s.long is null then t.long when s.long = e'\x01' then null else case when $3 or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$' then s.long::bigint end end is not distinct from t.long)
+        and (not ('amount' = any ($2)) or case when s.amount is null then t.amount when s.amount = e'\x01' then null else case when $3 or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric') then s.amount::numeric(9,2) end end is not distinct from t.amount)
+        and (not ('free' = any ($2)) or case when s.free is null then t.free when s.free = e'\x01' then null else case when $3 or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric') then s.free::numeric end end is not distinct from t.free)
+        and (not ('single' = any ($2)) or case when s.single is null then t.single when s.single = e'\x01' then null else case when $3 or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]' then s.single::real end end is not distinct from t.single)
+        and (not ('double' = any ($2)) or case when s.double is null then t.double when s.double = e'\x01' then null else case when $3 or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]' then s.double::double precision end end is not distinct from t.double)
+        and (not ('flag' = any ($2)) or case when s.flag is null then t.flag when s.flag = e'\x01' then null else case when $3 or pg_input_is_valid(s.flag, 'boolean') then s.flag::boolean end end is not distinct from t.flag)
+        and (not ('day' = any ($2)) or case when s.day is null then t.day when s.day = e'\x01' then null else case when $3 or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s.day::date end end is not distinct from t.day)
+        and (not ('clock' = any ($2)) or case when s.clock is null then t.clock when s.clock = e'\x01' then null else case when $3 or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$' then s.clock::time without time zone end end is not distinct from t.clock)
+        and (not ('at' = any ($2)) or case when s.at is null then t.at when s.at = e'\x01' then null else case when $3 or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s.at::timestamp with time zone end end is not distinct from t.at)
+        and (not ('span' = any ($2)) or case when s.span is null then t.span when s.span = e'\x01' then null else case when $3 or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end then (case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::interval end end is not distinct from t.span)
+        and (not ('key' = any ($2)) or case when s.key is null then t.key when s.key = e'\x01' then null else case when $3 or pg_input_is_valid(s.key, 'uuid') then s.key::uuid end end is not distinct from t.key)
+        and (not ('octets' = any ($2)) or case when s.octets is null then t.octets when s.octets = e'\x01' then null else case when $3 or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
+        and (not ('document' = any ($2)) or case when s.document is null then t.document when s.document = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$' then bds_feed.staged_text(s.document)::jsonb end end is not distinct from t.document)
+        and (not ('level' = any ($2)) or case when s.level is null then t.level when s.level = e'\x01' then null else case when $3 or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$' then s.level::data.level end end is not distinct from t.level)
+    else false end,
+    false, s."@id", s."@kind", m.key_code
+from (
+    select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
+        l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
+        , coalesce(n."code", case when l.kind = 'code' then l.value end) as "@key_code"
+        , case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "@find_code"
+    from pg_temp."staged_samples" s
+    cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
+        case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
+    -- what a mass update writes names no row
+    left join lateral (select bds_feed.staged_text(s.code) as "code") as n on s."@where" is null
+    offset 0
+) s
+left join data.samples t on t.company_id = (select $1) and t.code = s."@find_code"
+cross join lateral (
+    select t.id as target, false as is_ambiguous, false as is_new
+        , s."@key_code" as key_code
+) m
+
+bds_import.name_samples(bds.imports,text[]) returns void language plpgsql
+declare
+    looked  record;
+    outside boolean;  -- what it refers to is known before the rows of its family
+begin
+    perform bds_feed.show_progress(import, 'comparing', 'samples', 0);
+    perform bds_import."look_at_samples"();
+    select * into looked from pg_temp.feed_entities f where f.name = 'samples';
+    if not looked.is_valid then
+        perform bds_import."check_values_samples"();
+    end if;
+    outside := not (false);
+    if outside then
+        perform bds_import."refer_samples"(import, looked.columns);
+    end if;
+    -- where its parent's rows are not mapped yet, it is not known either whether it has moved to another
+    perform bds_import."match_samples"(import, looked.columns, looked.is_valid, outside and not (false));
+    perform bds_import."check_samples"(looked.columns);
+    perform bds_feed.show_progress(import, 'comparing', 'samples', 1);
+end
+
+bds_import.paths_samples() returns TABLE(ordinal bigint, path text, record text) language sql
+-- a record without parent stands in the collection of its entity
+with staged as (
+    select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
+        coalesce(bds_feed.staged_text(s."@id"), 'code:' || bds_feed.staged_text(s.code)) as record
+    from pg_temp."staged_samples" s
+)select s.ordinal, format('%s[%s]', 'samples', s.position),
+    s.record
+from staged s
+
+bds_import.read_samples(bigint,bigint[],bigint[],jsonb[],boolean) returns void language plpgsql
+begin
+    insert into pg_temp."staged_samples" ("@ordinal", "@parent", "@position", "@id", "@operation"
+        , code, words, short, padded, mood, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level)
+    select $1 + u.n - 1, u.parent, u.position, bds_feed.to_stage(nullif(u.r -> 'id', 'null'), false),
+        case jsonb_typeof(u.r -> '@operation') when 'string' then u.r ->> '@operation' end
+        , bds_feed.to_stage(coalesce(u.r -> 'code', u.r -> 'code'), 'text' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'words', u.r -> 'words'), 'text' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'short', u.r -> 'short'), 'character varying(4)' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'padded', u.r -> 'padded'), 'character(4)' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'mood', u.r -> 'mood'), 'data.mood' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'small', u.r -> 'small'), 'smallint' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'whole', u.r -> 'whole'), 'integer' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'long', u.r -> 'long'), 'bigint' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'amount', u.r -> 'amount'), 'numeric(9,2)' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'free', u.r -> 'free'), 'numeric' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'single', u.r -> 'single'), 'real' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'double', u.r -> 'double'), 'double precision' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'flag', u.r -> 'flag'), 'boolean' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'day', u.r -> 'day'), 'date' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'clock', u.r -> 'clock'), 'time without time zone' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'at', u.r -> 'at'), 'timestamp with time zone' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'span', u.r -> 'span'), 'interval' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'key', u.r -> 'key'), 'uuid' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'octets', u.r -> 'octets'), 'bytea' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'document', u.r -> 'document'), 'jsonb' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'level', u.r -> 'level'), 'data.level' = 'boolean')  -- categoryId beside category
+    from unnest($2, $3, $4) with ordinality as u (parent, position, r, n);
+end
+
+bds_import.refer_samples(bds.imports,text[]) returns void language plpgsql
+begin
+end
+
+bds_import.stage_samples(jsonb) returns void language plpgsql
+declare
+    odd text;
+begin
+    insert into pg_temp."staged_samples" select * from jsonb_populate_recordset(null::pg_temp."staged_samples", $1);
+    -- a member that is no column would be lost
+    select string_agg(distinct k, ', ') into odd
+    from jsonb_array_elements($1) r cross join jsonb_object_keys(r) k
+    where k not in ('@ordinal', '@parent', '@position', '@id', '@operation', '@where', '@lookups'
+        , 'code', 'words', 'short', 'padded', 'mood', 'small', 'whole', 'long', 'amount', 'free', 'single', 'double', 'flag', 'day', 'clock', 'at', 'span', 'key', 'octets', 'document', 'level');
+    if odd is not null then
+        raise exception using errcode = 'undefined_column', message = format('no such column of samples: %s', odd);
+    end if;
+end
+
+bds_import.write_samples(text,bigint,bigint,text[]) returns void language plpgsql
+begin
+    -- a statement over no row costs its plan and its triggers
+    if exists (select from pg_temp."diff_samples" d where d."@new") then
+        insert into data.samples (company_id, id, code, words, short, padded, mood, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level)
+        select $1, d.id
+            , d.code
+            , d.words
+            , d.short
+            , d.padded
+            , d.mood
+            , d.small
+            , d.whole
+            , d.long
+            , d.amount
+            , d.free
+            , d.single
+            , d.double
+            , d.flag
+            , d.day
+            , d.clock
+            , d.at
+            , d.span
+            , d.key
+            , d.octets
+            , d.document
+            , d.level
+        from pg_temp."diff_samples" d
+        where d."@new" and d."@ordinal" between $2 and $3;
+    end if;
+    -- after the new rows, to which it may refer
+    if exists (select from pg_temp."diff_samples" d where not d."@new") then
+        update data.samples t
+        set code = d.code, words = d.words, short = d.short, padded = d.padded, mood = d.mood, small = d.small, whole = d.whole, long = d.long, amount = d.amount, free = d.free, single = d.single, double = d.double, flag = d.flag, day = d.day, clock = d.clock, at = d.at, span = d.span, key = d.key, octets = d.octets, document = d.document, level = d.level
+        from pg_temp."diff_samples" d
+        where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
+    end if;
+end
