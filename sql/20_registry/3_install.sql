@@ -61,7 +61,7 @@ create function bds_registry.run(statement text)
 as $$
 begin
     if current_setting('bds.noted', true) <> '' then
-        perform set_config('bds.noted', current_setting('bds.noted') || statement || E';\n', true);
+        perform set_config('bds.noted', current_setting('bds.noted') || btrim(statement, E'\n ;') || E';\n\n', true);
     else
         execute statement;
     end if;

@@ -1,5 +1,5 @@
 -- Generates the functions that log the inserts, updates and deletes of an entity.  They spell out the columns, and are three times as
--- fast as one function that looks them up.
+-- fast as one function that looks them up.  tests/golden has those of three entities.
 
 create function bds_change_log.log_template()
     returns text
@@ -49,94 +49,196 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from {rows} r where r.company_id = company;
         end if;
-        select * into turn from bds_change_log.advance(company, {entity:L}, changes, {stamps}, {announces});
+        select * into turn from bds_change_log.advance(
+            company, {entity:L}, changes, {if deletes}null, null{else deletes}oldest, newest{end deletes},
+            {if parent}jsonb_build_object(depth + 1, {collection:L}){else parent}null{end parent}
+        );
         base := turn.base;
-        at := turn.at;{settle}
-        if is_single then
-            -- the same as below, without joining and numbering
-            insert into bds.change_log ({columns})
-            select company, base + 1, {record}
-            from {row};{check_keys}
-        else
-            {avoid_nestloop}insert into bds.change_log ({columns})
-            select company, base + row_number() over ({order}), {record}
-            from {joined}
-            where r.company_id = company;{check_keys}{allow_nestloop}
+        at := turn.at;
+        {if updates}
+        -- rows without a change have passed bds_2_stamp on the claim
+        if coalesce(depth || ':' || turn.touched, '') <> (case when starts_with(claims, depth || ':') then claims else '' end) then
+            raise exception using
+                errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
         end if;
+        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of its
+        -- rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these rows since
+        -- the first was stamped; those keep their records.  Planned with the transition tables as they are.
+        if turn.settles then
+            perform set_config('enable_nestloop', 'off', true);
+            execute $statement$
+                update bds.change_log l
+                set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
+                from (select r.id, {hash} as hash, {old} as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
+                join (
+                    select w.row_id, max(w.id) as id
+                    from bds.change_log w
+                    where w.company_id = $1 and w.id between $2 and $3 and w.created_at > transaction_timestamp() - interval '1 day'
+                        and w.created_at <= $4 and w.entity = {entity:L}
+                    group by w.row_id
+                ) last on last.row_id = s.id
+                where l.company_id = $1 and l.id = last.id and l.id between $2 and $3
+                    and l.created_at > transaction_timestamp() - interval '1 day' and l.operation <> 'delete'
+            $statement$ using company, (select c.first_id from bds.clocks c where c.company_id = company), base, oldest;
+            get diagnostics logged = row_count;
+            perform set_config('enable_nestloop', 'on', true);
+            if logged <> changes then
+                raise exception using
+                    errcode = 'BD004',
+                    message = format('%s of %s rows of %s have no change record of this transaction', changes - logged, changes, {entity:L});
+            end if;
+            return null;
+        end if;
+        {end updates}
+        if is_single then
+            -- the same as below, without numbering and the machinery of a join
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            select company, base + 1, {entity:L}, r.id, {operation:L}, at, pg_current_xact_id(), actor, db_user, change_set,
+                {if updates}o.updated_at, case when turn.touched is not null then array[turn.touched] end{else updates}null, null{end updates},
+                {hash},
+                {old}
+            from {rows} r{if updates} join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id){end updates};
+        else
+            {if updates}
+            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop between
+            -- them would be quadratic.
+            perform set_config('enable_nestloop', 'off', true);
+            {end updates}
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            -- rows of inserts and deletes come in the order of the statement
+            select company, base + row_number() over ({if updates}order by r.id{end updates}), {entity:L}, r.id, {operation:L}, at,
+                pg_current_xact_id(), actor, db_user, change_set,
+                {if updates}o.updated_at, case when turn.touched is not null then array[turn.touched] end{else updates}null, null{end updates},
+                {hash},
+                {old}
+            from {rows} r{if updates} join old_rows o on o.company_id = r.company_id and o.id = r.id{end updates}
+            where r.company_id = company;
+        end if;
+        {if updates}
+        get diagnostics logged = row_count;
+        if not is_single then
+            perform set_config('enable_nestloop', 'on', true);
+        end if;
+        if logged <> changes then
+            raise exception using
+                errcode = 'BD004',
+                message = 'the company_id and the id of a row cannot be changed',
+                hint = 'a trigger that fires after bds_2_stamp has changed them';
+        end if;
+        {end updates}
         if turn.interleaved then
-            {put_in_order}
-        end if;{end}
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
+            -- in any way: here it can only probe the key.
+            perform bds_change_log.put_in_order(
+                company, {entity:L}, {event:L}, array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+            )
+            from {rows} r
+            left join lateral (select t.id, t.updated_at from {table} t where t.company_id = company and t.id = r.id offset 0) t on true
+            where r.company_id = company and {if deletes}t.id is not null{else deletes}t.updated_at is distinct from r.updated_at{end deletes}
+            having count(*) > 0;
+        end if;
+        {if parent}
+        if to_regclass({parent_table:L}) is null then
+            perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = {parent:L};
+        end if;
+        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped before the
+        -- floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for each, where
+        -- `= any` would search the array for each parent.
+        parents := array(
+            select distinct t.{key:I} from {rows} t where t.company_id = company
+            {if updates}
+            union select t.{key:I} from old_rows t where t.company_id = company
+            {end updates}
+        );
+        select
+            array_agg(p.id) filter (where p.updated_at < turn.floor),
+            array_agg(p.id) filter (where p.updated_at >= turn.floor)
+        into parents, stamped
+        from unnest(parents) k (id) join {parent_table} p on p.company_id = company and p.id = k.id;
+        if stamped is not null then
+            parents := parents || bds_change_log.name_collection(company, {parent:L}, {collection:L}, stamped);
+        end if;
+        logged := 0;
+        if parents is not null then
+            perform set_config('bds.touching', depth + 1 || ':' || {collection:L}, true);
+            -- bds_2_stamp sets the time; with the old one, a trigger that skips updates without a change would skip this one
+            update {parent_table} p set updated_at = clock_timestamp()
+            from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
+            get diagnostics logged = row_count;
+            if logged <> cardinality(parents) then
+                raise exception using
+                    errcode = 'triggered_data_change_violation',
+                    message = format('a trigger of %s skips the update that records the change of %L', {parent_table:L}, {collection:L});
+            end if;
+            perform set_config('bds.touching', coalesce(claims, ''), true);
+        end if;
+        if logged = 0 then
+            perform bds_change_log.withdraw(company);
+        end if;
+        {end parent}
         exit when company = last;
         changes := null;
         select min(r.company_id collate "C") into company from {rows} r where r.company_id collate "C" > company;
     end loop;
     return null;
 end
-$function$
+$function$;
+revoke all on function bds_log.{function:I}() from public;
+alter function bds_log.{function:I}() owner to bds_owner;
     $body$;
 comment on function bds_change_log.log_template() is
-    'The template of the statement trigger''s function; bds_change_log.make_log_function fills its holes';
+    'The template of the statement trigger''s function; bds_change_log.make_log_function fills it';
 
--- For an update of data.units, a table of one column, {record} and {joined} become
---
---     'units', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
---     case when turn.touched is not null then array[turn.touched] end,
---     hash_record_extended(row(r.id, r.code, r.updated_at), 0),
---     json_object('code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end
---         absent on null returning json)::jsonb
---
---     new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
-create function bds_change_log.make_log_function(this bds.entities, operation text)
+create function bds_change_log.parent_scope(child bds.entities)
+    returns jsonb
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    parent bds.entities;
+begin
+    select e.* into strict parent
+    from bds.navigations n join bds.entities e on e.name = n.target
+    where n.entity = child.name and n.name = child.parent_navigation;
+    if not exists (select from pg_class c where c.oid = parent.table_name) then
+        perform bds_change_log.refuse_altered(parent);
+    end if;
+    return jsonb_build_object(
+        'parent', parent.name, 'parent_table', parent.table_name::text, 'collection', child.collection,
+        'key', (select f.column_name from bds.fields f where f.entity = child.name and f.reference = child.parent_navigation)
+    );
+end
+$$;
+comment on function bds_change_log.parent_scope(bds.entities) is 'What templates may say of the parent of a child entity';
+
+create function bds_change_log.make_log_function(this bds.entities, event text)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    is_update boolean := operation = 'update';
-    -- the rows that the statement has written or, for a delete, removed
-    rows_of   text := case operation when 'delete' then 'old_rows' else 'new_rows' end;
 begin
-    perform bds_registry.run(bds_impl.fill(
-        bds_change_log.log_template(),
-        'function', bds_registry.function_of(this.name, operation),
+    perform bds_registry.run(bds_impl.expand(bds_change_log.log_template(), jsonb_build_object(
+        'function', bds_registry.function_of(this.name, event),
         'check', bds_registry.function_of(this.name, 'check'),
         'entity', this.name,
-        'rows', rows_of,
-        'stamps', case operation when 'delete' then 'null, null' else 'oldest, newest' end,
-        'announces', case when this.parent_navigation is null then 'null' else format('jsonb_build_object(depth + 1, %L)', this.collection) end,
-        'settle', case when is_update then bds_change_log.confirm_statement() || bds_change_log.settle_statement(this) else '' end,
-        'columns', 'company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, '
-            'last_updated_at, collections, row_hash, old',
-        'record', bds_impl.fill(
-            E'{entity:L}, r.id, {operation:L}, at, pg_current_xact_id(), actor, db_user, change_set, {last_update},\n'
-            '            {collections}, {hash},\n            {old}',
-            'entity', this.name,
-            'operation', case operation when 'insert' then 'create' else operation end,
-            'last_update', case when is_update then 'o.updated_at' else 'null' end,
-            'collections', case when is_update then 'case when turn.touched is not null then array[turn.touched] end' else 'null' end,
-            'hash', case operation when 'delete' then 'null' else bds_change_log.row_hash(this) end,
-            'old', bds_change_log.old_value(this, operation)
-        ),
-        'row', case
-            -- a condition without a join's machinery
-            when is_update then 'new_rows r join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id)'
-            else rows_of || ' r'
-        end,
-        'joined', case
-            when is_update then 'new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id'
-            else rows_of || ' r'
-        end,
-        'order', case when is_update then 'order by r.id' else '' end,  -- other rows come in the order of the statement
-        -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop
-        -- between them would be quadratic.
-        'avoid_nestloop', case when is_update then E'perform set_config(''enable_nestloop'', ''off'', true);\n            ' else '' end,
-        'allow_nestloop', case when is_update then E'\n            perform set_config(''enable_nestloop'', ''on'', true);' else '' end,
-        'check_keys', case when is_update then bds_change_log.check_statement() else '' end,
-        'put_in_order', bds_change_log.order_statement(this, operation),
-        'end', case when this.parent_navigation is null then '' else bds_change_log.touch_statement(this, operation) end
-    ));
-    perform bds_registry.run(format('revoke all on function bds_log.%I() from public', bds_registry.function_of(this.name, operation)));
-    perform bds_registry.run(format('alter function bds_log.%I() owner to bds_owner', bds_registry.function_of(this.name, operation)));
+        'table', this.table_name::text,
+        -- the rows that the statement has written or, for a delete, removed
+        'rows', case event when 'delete' then 'old_rows' else 'new_rows' end,
+        'event', event,
+        'operation', case event when 'insert' then 'create' else event end,
+        'updates', event = 'update',
+        'deletes', event = 'delete',
+        'hash', case event when 'delete' then 'null' else bds_change_log.row_hash(this) end,
+        'old', bds_change_log.old_value(this, event),
+        'parent', null
+    ) || case when this.parent_navigation is null then '{}' else bds_change_log.parent_scope(this) end));
 end
 $$;
 comment on function bds_change_log.make_log_function(bds.entities, text) is
@@ -154,12 +256,12 @@ create function bds_change_log.row_hash(this bds.entities)
     );
 comment on function bds_change_log.row_hash(bds.entities) is 'The expression of a row r that is logged as row_hash';
 
-create function bds_change_log.old_value(this bds.entities, operation text)
+create function bds_change_log.old_value(this bds.entities, event text)
     returns text
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return case operation
+    return case event
         when 'insert' then 'null'
         -- null for a column that was null, no member for an unchanged column; a table may have no columns of its own
         when 'update' then coalesce(
@@ -187,61 +289,6 @@ create function bds_change_log.old_value(this bds.entities, operation text)
 comment on function bds_change_log.old_value(bds.entities, text) is
     'The expression of old rows o and new rows r that is logged as old';
 
-create function bds_change_log.confirm_statement()
-    returns text
-    language sql
-    immutable
-    return $sql$
-        if coalesce(depth || ':' || turn.touched, '') <> (case when starts_with(claims, depth || ':') then claims else '' end) then
-            raise exception using
-                errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
-        end if;$sql$;
-comment on function bds_change_log.confirm_statement() is
-    'The statements of an update''s log trigger that refuse a session''s claim to touch parents: rows without a change have passed '
-    'bds_2_stamp on it';
-
-create function bds_change_log.settle_statement(this bds.entities)
-    returns text
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-    -- Triggers of others may have logged changes of these rows since the first was stamped; those keep their records.
-    -- Planned with the transition tables as they are.
-    select bds_impl.fill(
-        $sql$
-        if turn.settles then
-            perform set_config('enable_nestloop', 'off', true);
-            execute $statement$
-                update bds.change_log l
-                set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
-                from (select r.id, {hash} as hash, {old} as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
-                join (
-                    select w.row_id, max(w.id) as id
-                    from bds.change_log w
-                    where w.company_id = $1 and w.id between $2 and $3 and w.created_at > transaction_timestamp() - interval '1 day'
-                        and w.created_at <= $4 and w.entity = {entity:L}
-                    group by w.row_id
-                ) last on last.row_id = s.id
-                where l.company_id = $1 and l.id = last.id and l.id between $2 and $3
-                    and l.created_at > transaction_timestamp() - interval '1 day' and l.operation <> 'delete'
-            $statement$ using company, (select c.first_id from bds.clocks c where c.company_id = company), base, oldest;
-            get diagnostics logged = row_count;
-            perform set_config('enable_nestloop', 'on', true);
-            if logged <> changes then
-                raise exception using
-                    errcode = 'BD004',
-                    message = format('%s of %s rows of %s have no change record of this transaction', changes - logged, changes, {entity:L});
-            end if;
-            return null;
-        end if;$sql$,
-        'entity', this.name, 'hash', bds_change_log.row_hash(this), 'old', bds_change_log.old_value(this, 'update')
-    );
-$$;
-comment on function bds_change_log.settle_statement(bds.entities) is
-    'The statements of the update trigger''s function that, where the clock tells so (bds_change_log.settle), add what an update does to the '
-    'change records that this transaction has already written of its rows: one record then says what the transaction did to a row';
-
 create function bds_change_log.settle(company text, settles boolean)
     returns void
     language sql
@@ -254,79 +301,3 @@ $$;
 comment on function bds_change_log.settle(text, boolean) is
     'From now on, updates at the caller''s depth of triggers complete the records that this transaction has written of their rows, or no '
     'longer do';
-
-create function bds_change_log.parent_keys(key_column name, operation text)
-    returns text
-    language sql
-    immutable
-    set search_path = pg_catalog, pg_temp
-    -- a child that was moved changes its old parent, too
-    return (
-        select string_agg(format('select distinct t.%I from %s t where t.company_id = company', key_column, t), ' union ')
-        from unnest(case operation
-            when 'insert' then array['new_rows'] when 'delete' then array['old_rows'] else array['new_rows', 'old_rows']
-        end) t
-    );
-comment on function bds_change_log.parent_keys(name, text) is 'SQL for the parents that a statement''s new or old rows name in a column';
-
-create function bds_change_log.touch_statement(child bds.entities, operation text)
-    returns text
-    language plpgsql
-    set search_path = pg_catalog, pg_temp
-as $$
-declare
-    parent     bds.entities;
-    key_column name;
-begin
-    select e.* into strict parent
-    from bds.navigations n join bds.entities e on e.name = n.target
-    where n.entity = child.name and n.name = child.parent_navigation;
-    if not exists (select from pg_class c where c.oid = parent.table_name) then
-        perform bds_change_log.refuse_altered(parent);
-    end if;
-    select f.column_name into strict key_column
-    from bds.fields f
-    where f.entity = child.name and f.reference = child.parent_navigation;
-    return bds_impl.fill(
-        $sql$
-
-        if to_regclass({table:L}) is null then
-            perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = {parent:L};
-        end if;
-        -- A parent changes with its children.  The company is locked: a parent stamped before the floor has no record of this
-        -- transaction. For an array the planner expects ten elements: it probes the key for each, where `= any` would search the
-        -- array for each parent.
-        parents := array({keys});
-        select
-            array_agg(p.id) filter (where p.updated_at < turn.floor),
-            array_agg(p.id) filter (where p.updated_at >= turn.floor)
-        into parents, stamped
-        from unnest(parents) k (id) join {table} p on p.company_id = company and p.id = k.id;
-        if stamped is not null then
-            parents := parents || bds_change_log.name_collection(company, {parent:L}, {collection:L}, stamped);
-        end if;
-        logged := 0;
-        if parents is not null then
-            perform set_config('bds.touching', depth + 1 || ':' || {collection:L}, true);
-            -- bds_2_stamp sets the time; with the old one, a trigger that skips updates without a change would skip this one
-            update {table} p set updated_at = clock_timestamp() from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
-            get diagnostics logged = row_count;
-            if logged <> cardinality(parents) then
-                raise exception using
-                    errcode = 'triggered_data_change_violation',
-                    message = format('a trigger of %s skips the update that records the change of %L', {table:L}, {collection:L});
-            end if;
-            perform set_config('bds.touching', coalesce(claims, ''), true);
-        end if;
-        if logged = 0 then
-            perform bds_change_log.withdraw(company);
-        end if;$sql$,
-        'parent', parent.name,
-        'collection', child.collection,
-        'table', parent.table_name::text,
-        'keys', bds_change_log.parent_keys(key_column, operation)
-    );
-end
-$$;
-comment on function bds_change_log.touch_statement(bds.entities, text) is
-    'The statements of a child''s log trigger that change the parents of its rows';

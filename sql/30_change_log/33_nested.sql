@@ -17,45 +17,6 @@
 --       bds_log_insert of orders                                20, order created, stamped 08:15:30.1
 --         put_in_order: the order in the table is another       20 becomes 18, 18 becomes 19, and 19 becomes 20
 
-create function bds_change_log.check_statement()
-    returns text
-    language sql
-    immutable
-    return $sql$
-        get diagnostics logged = row_count;
-        if logged <> changes then
-            raise exception using
-                errcode = 'BD004',
-                message = 'the company_id and the id of a row cannot be changed',
-                hint = 'a trigger that fires after bds_2_stamp has changed them';
-        end if;$sql$;
-comment on function bds_change_log.check_statement() is 'The statements of an update''s log trigger that refuse new keys';
-
-create function bds_change_log.order_statement(this bds.entities, operation text)
-    returns text
-    language sql
-    stable
-    set search_path = pg_catalog, pg_temp
-as $$
-    -- For a company without statistics the planner expects one row, and joins in any way: here it can only probe the key.
-    select bds_impl.fill(
-        $sql$perform bds_change_log.put_in_order(
-                company, {entity:L}, {operation:L}, array_agg(r.id), array_agg(r.updated_at), base, changes, newest
-            )
-            from {rows} r
-            left join lateral (select t.id, t.updated_at from {table} t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and {is_changed}
-            having count(*) > 0;$sql$,
-        'entity', this.name,
-        'operation', operation,
-        'rows', case operation when 'delete' then 'old_rows' else 'new_rows' end,
-        'table', this.table_name::text,
-        'is_changed', case operation when 'delete' then 't.id is not null' else 't.updated_at is distinct from r.updated_at' end
-    );
-$$;
-comment on function bds_change_log.order_statement(bds.entities, text) is
-    'The statements of a log trigger that put the records of its statement before those of nested statements that have written its rows';
-
 create function bds_change_log.put_in_order(
     company text, entity_name text, operation text, row_ids bigint[], stamps timestamptz[], base bigint, changes bigint, newest timestamptz
 )

@@ -10,11 +10,7 @@
 -- `offset 0` keeps a subquery apart.  Row level security lets no index search for an expression that calls functions, only for its
 -- result; and what is both compared and selected is worked out once.
 --
--- A template is text with holes and blocks, which are filled from what bds_feed.scope_of tells of the entity:
---     {name}, {name:I}, {name:L}                a value as it is, as an identifier, as a literal
---     {each keys|, } ... {end keys}               repeats the text for each member of a set, with its values; ", " comes between them
---     {if parent} ... {else parent} ... {end parent}
--- A tag that stands alone in its line takes the line along.
+-- A template is text with holes and blocks (sql/05_impl/1_fill.sql), which are filled from what bds_feed.scope_of tells of the entity.
 
 create table bds_feed.templates (
     signature text primary key,
@@ -31,59 +27,14 @@ comment on column bds_feed.templates.result is 'The type of the result, or the t
 comment on column bds_feed.templates.purpose is 'What it does';
 comment on column bds_feed.templates.body is 'The template';
 
-create function bds_feed.fill(template text, scope jsonb, member jsonb default '{}')
-    returns text
-    language plpgsql
-    immutable
-as $$
-declare
-    filled text := '';
-    tag    text[];  -- of the first block: the tag itself, each or if, what of, what comes between
-    at     int;
-    parts  text[];
-    value  jsonb;
-begin
-    loop
-        tag := regexp_match(template, '(\{(each|if) ([a-z_]+)(?:\|([^}]*))?\})');
-        at := coalesce(strpos(template, tag[1]), length(template) + 1);
-        filled := filled || bds_impl.fill(left(template, at - 1), variadic array(
-            select unnest(array[h.name, coalesce(member ->> h.name, scope ->> h.name)])
-            from (select distinct m[1] as name from regexp_matches(left(template, at - 1), '\{([a-z_]+)(?::[IL])?\}', 'g') m) h));
-        if tag is null then
-            return filled;
-        end if;
-        value := coalesce(member -> tag[3], scope -> tag[3]);
-        if value is null then
-            raise exception using errcode = '22023', message = format('nothing is called %s', tag[3]);
-        end if;
-        template := substr(template, at + length(tag[1]));
-        at := strpos(template, format('{end %s}', tag[3]));
-        parts := string_to_array(left(template, at - 1), format('{else %s}', tag[3]));
-        template := substr(template, at + length(tag[3]) + 6);
-        if tag[2] = 'if' then
-            filled := filled || coalesce(
-                bds_feed.fill(parts[case when value in ('null', 'false', '[]') then 2 else 1 end], scope, member), '');
-        elsif value <> 'null' then
-            filled := filled || coalesce((
-                select string_agg(bds_feed.fill(parts[1], scope, member || e.value), coalesce(tag[4], '') order by e.n)
-                from jsonb_array_elements(value) with ordinality as e (value, n)), '');
-        end if;
-    end loop;
-end
-$$;
-comment on function bds_feed.fill(text, jsonb, jsonb) is
-    'Fills a template from what the member of a set has, and else the scope. Raises 22023 for a hole or block of which there is nothing';
-
 create function bds_feed.make(template bds_feed.templates, scope jsonb, member jsonb)
     returns void
     language plpgsql
 as $$
 declare
-    -- a tag that is alone in its line
-    alone  constant text := '^[ \t]*(\{(?:each|if|else|end) [^}]*\})[ \t]*\n';
-    name   text := bds_feed.fill(split_part(template.signature, '(', 1), scope, member);
-    body   text := bds_feed.fill(regexp_replace(btrim(template.body, E'\n'), alone, '\1', 'gn'), scope, member);
-    result text := bds_feed.fill(template.result, scope, member);
+    name   text := bds_impl.expand(split_part(template.signature, '(', 1), scope, member);
+    body   text := bds_impl.expand(template.body, scope, member);
+    result text := bds_impl.expand(template.result, scope, member);
     rows   text;
 begin
     if template.result = 'a table' then
@@ -101,7 +52,7 @@ alter function bds_import.{name:I}{parameters} owner to bds_owner
         $sql$,
         'name', name, 'parameters', substr(template.signature, strpos(template.signature, '(')), 'result', coalesce(rows, result),
         'language', case when coalesce(rows, result) ^@ 'table' then 'sql stable' else 'plpgsql' end, 'body', body,
-        'purpose', (scope ->> 'entity') || ': ' || bds_feed.fill(template.purpose, scope, member)
+        'purpose', (scope ->> 'entity') || ': ' || bds_impl.expand(template.purpose, scope, member)
     );
 end
 $$;

@@ -1,7 +1,6 @@
 ---- functions of orderItems
 
 -- functions of orderItems
-
 create or replace function bds_log.order_items_check() returns boolean language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
@@ -29,7 +28,6 @@ end
 $function$;
 revoke all on function bds_log.order_items_check() from public;
 alter function bds_log.order_items_check() owner to bds_owner;
-        ;
 
 create or replace function bds_log.order_items_stamp() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $function$
@@ -64,7 +62,6 @@ end
 $function$;
 revoke all on function bds_log.order_items_stamp() from public;
 alter function bds_log.order_items_stamp() owner to bds_owner;
-        ;
 
 create or replace function bds_log.order_items_insert() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -109,25 +106,40 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from new_rows r where r.company_id = company;
         end if;
-        select * into turn from bds_change_log.advance(company, 'orderItems', changes, oldest, newest, jsonb_build_object(depth + 1, 'items'));
+        select * into turn from bds_change_log.advance(
+            company, 'orderItems', changes, oldest, newest,
+            jsonb_build_object(depth + 1, 'items')
+        );
         base := turn.base;
         at := turn.at;
         if is_single then
-            -- the same as below, without joining and numbering
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + 1, 'orderItems', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
-            null
+            -- the same as below, without numbering and the machinery of a join
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            select company, base + 1, 'orderItems', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
+                null
             from new_rows r;
         else
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + row_number() over (), 'orderItems', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
-            null
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            -- rows of inserts and deletes come in the order of the statement
+            select company, base + row_number() over (), 'orderItems', r.id, 'create', at,
+                pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
+                null
             from new_rows r
             where r.company_id = company;
         end if;
         if turn.interleaved then
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
+            -- in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'orderItems', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
@@ -136,14 +148,15 @@ begin
             where r.company_id = company and t.updated_at is distinct from r.updated_at
             having count(*) > 0;
         end if;
-
         if to_regclass('data.orders') is null then
             perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = 'orders';
         end if;
-        -- A parent changes with its children.  The company is locked: a parent stamped before the floor has no record of this
-        -- transaction. For an array the planner expects ten elements: it probes the key for each, where `= any` would search the
-        -- array for each parent.
-        parents := array(select distinct t.order_id from new_rows t where t.company_id = company);
+        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped before the
+        -- floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for each, where
+        -- `= any` would search the array for each parent.
+        parents := array(
+            select distinct t.order_id from new_rows t where t.company_id = company
+        );
         select
             array_agg(p.id) filter (where p.updated_at < turn.floor),
             array_agg(p.id) filter (where p.updated_at >= turn.floor)
@@ -156,7 +169,8 @@ begin
         if parents is not null then
             perform set_config('bds.touching', depth + 1 || ':' || 'items', true);
             -- bds_2_stamp sets the time; with the old one, a trigger that skips updates without a change would skip this one
-            update data.orders p set updated_at = clock_timestamp() from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
+            update data.orders p set updated_at = clock_timestamp()
+            from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
             get diagnostics logged = row_count;
             if logged <> cardinality(parents) then
                 raise exception using
@@ -174,8 +188,7 @@ begin
     end loop;
     return null;
 end
-$function$
-    ;
+$function$;
 revoke all on function bds_log.order_items_insert() from public;
 alter function bds_log.order_items_insert() owner to bds_owner;
 
@@ -222,13 +235,20 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from new_rows r where r.company_id = company;
         end if;
-        select * into turn from bds_change_log.advance(company, 'orderItems', changes, oldest, newest, jsonb_build_object(depth + 1, 'items'));
+        select * into turn from bds_change_log.advance(
+            company, 'orderItems', changes, oldest, newest,
+            jsonb_build_object(depth + 1, 'items')
+        );
         base := turn.base;
         at := turn.at;
+        -- rows without a change have passed bds_2_stamp on the claim
         if coalesce(depth || ':' || turn.touched, '') <> (case when starts_with(claims, depth || ':') then claims else '' end) then
             raise exception using
                 errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
         end if;
+        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of its
+        -- rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these rows since
+        -- the first was stamped; those keep their records.  Planned with the transition tables as they are.
         if turn.settles then
             perform set_config('enable_nestloop', 'off', true);
             execute $statement$
@@ -262,11 +282,15 @@ begin
             return null;
         end if;
         if is_single then
-            -- the same as below, without joining and numbering
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + 1, 'orderItems', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
-            case when turn.touched is not null then array[turn.touched] end, hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
-            json_object(
+            -- the same as below, without numbering and the machinery of a join
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            select company, base + 1, 'orderItems', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set,
+                o.updated_at, case when turn.touched is not null then array[turn.touched] end,
+                hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
+                json_object(
                 'description' : case when o.description is distinct from r.description then coalesce(to_json(o.description), 'null'::json) end,
                 'quantity' : case when o.quantity is distinct from r.quantity then coalesce(to_json(o.quantity), 'null'::json) end,
                 'price' : case when o.price is distinct from r.price then coalesce(to_json(o.price), 'null'::json) end,
@@ -275,19 +299,20 @@ begin
                 absent on null returning json
             )::jsonb
             from new_rows r join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
-        get diagnostics logged = row_count;
-        if logged <> changes then
-            raise exception using
-                errcode = 'BD004',
-                message = 'the company_id and the id of a row cannot be changed',
-                hint = 'a trigger that fires after bds_2_stamp has changed them';
-        end if;
         else
+            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop between
+            -- them would be quadratic.
             perform set_config('enable_nestloop', 'off', true);
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + row_number() over (order by r.id), 'orderItems', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
-            case when turn.touched is not null then array[turn.touched] end, hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
-            json_object(
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            -- rows of inserts and deletes come in the order of the statement
+            select company, base + row_number() over (order by r.id), 'orderItems', r.id, 'update', at,
+                pg_current_xact_id(), actor, db_user, change_set,
+                o.updated_at, case when turn.touched is not null then array[turn.touched] end,
+                hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
+                json_object(
                 'description' : case when o.description is distinct from r.description then coalesce(to_json(o.description), 'null'::json) end,
                 'quantity' : case when o.quantity is distinct from r.quantity then coalesce(to_json(o.quantity), 'null'::json) end,
                 'price' : case when o.price is distinct from r.price then coalesce(to_json(o.price), 'null'::json) end,
@@ -297,16 +322,20 @@ begin
             )::jsonb
             from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
             where r.company_id = company;
+        end if;
         get diagnostics logged = row_count;
+        if not is_single then
+            perform set_config('enable_nestloop', 'on', true);
+        end if;
         if logged <> changes then
             raise exception using
                 errcode = 'BD004',
                 message = 'the company_id and the id of a row cannot be changed',
                 hint = 'a trigger that fires after bds_2_stamp has changed them';
         end if;
-            perform set_config('enable_nestloop', 'on', true);
-        end if;
         if turn.interleaved then
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
+            -- in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'orderItems', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
@@ -315,14 +344,16 @@ begin
             where r.company_id = company and t.updated_at is distinct from r.updated_at
             having count(*) > 0;
         end if;
-
         if to_regclass('data.orders') is null then
             perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = 'orders';
         end if;
-        -- A parent changes with its children.  The company is locked: a parent stamped before the floor has no record of this
-        -- transaction. For an array the planner expects ten elements: it probes the key for each, where `= any` would search the
-        -- array for each parent.
-        parents := array(select distinct t.order_id from new_rows t where t.company_id = company union select distinct t.order_id from old_rows t where t.company_id = company);
+        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped before the
+        -- floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for each, where
+        -- `= any` would search the array for each parent.
+        parents := array(
+            select distinct t.order_id from new_rows t where t.company_id = company
+            union select t.order_id from old_rows t where t.company_id = company
+        );
         select
             array_agg(p.id) filter (where p.updated_at < turn.floor),
             array_agg(p.id) filter (where p.updated_at >= turn.floor)
@@ -335,7 +366,8 @@ begin
         if parents is not null then
             perform set_config('bds.touching', depth + 1 || ':' || 'items', true);
             -- bds_2_stamp sets the time; with the old one, a trigger that skips updates without a change would skip this one
-            update data.orders p set updated_at = clock_timestamp() from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
+            update data.orders p set updated_at = clock_timestamp()
+            from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
             get diagnostics logged = row_count;
             if logged <> cardinality(parents) then
                 raise exception using
@@ -353,8 +385,7 @@ begin
     end loop;
     return null;
 end
-$function$
-    ;
+$function$;
 revoke all on function bds_log.order_items_update() from public;
 alter function bds_log.order_items_update() owner to bds_owner;
 
@@ -401,15 +432,22 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from old_rows r where r.company_id = company;
         end if;
-        select * into turn from bds_change_log.advance(company, 'orderItems', changes, null, null, jsonb_build_object(depth + 1, 'items'));
+        select * into turn from bds_change_log.advance(
+            company, 'orderItems', changes, null, null,
+            jsonb_build_object(depth + 1, 'items')
+        );
         base := turn.base;
         at := turn.at;
         if is_single then
-            -- the same as below, without joining and numbering
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + 1, 'orderItems', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, null,
-            json_object(
+            -- the same as below, without numbering and the machinery of a join
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            select company, base + 1, 'orderItems', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                null,
+                json_object(
                 'id' : r.id,
                 'description' : r.description,
                 'quantity' : r.quantity,
@@ -421,10 +459,16 @@ begin
             )
             from old_rows r;
         else
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + row_number() over (), 'orderItems', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, null,
-            json_object(
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            -- rows of inserts and deletes come in the order of the statement
+            select company, base + row_number() over (), 'orderItems', r.id, 'delete', at,
+                pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                null,
+                json_object(
                 'id' : r.id,
                 'description' : r.description,
                 'quantity' : r.quantity,
@@ -438,6 +482,8 @@ begin
             where r.company_id = company;
         end if;
         if turn.interleaved then
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
+            -- in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'orderItems', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
@@ -446,14 +492,15 @@ begin
             where r.company_id = company and t.id is not null
             having count(*) > 0;
         end if;
-
         if to_regclass('data.orders') is null then
             perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = 'orders';
         end if;
-        -- A parent changes with its children.  The company is locked: a parent stamped before the floor has no record of this
-        -- transaction. For an array the planner expects ten elements: it probes the key for each, where `= any` would search the
-        -- array for each parent.
-        parents := array(select distinct t.order_id from old_rows t where t.company_id = company);
+        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped before the
+        -- floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for each, where
+        -- `= any` would search the array for each parent.
+        parents := array(
+            select distinct t.order_id from old_rows t where t.company_id = company
+        );
         select
             array_agg(p.id) filter (where p.updated_at < turn.floor),
             array_agg(p.id) filter (where p.updated_at >= turn.floor)
@@ -466,7 +513,8 @@ begin
         if parents is not null then
             perform set_config('bds.touching', depth + 1 || ':' || 'items', true);
             -- bds_2_stamp sets the time; with the old one, a trigger that skips updates without a change would skip this one
-            update data.orders p set updated_at = clock_timestamp() from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
+            update data.orders p set updated_at = clock_timestamp()
+            from unnest(parents) k (id) where p.company_id = company and p.id = k.id;
             get diagnostics logged = row_count;
             if logged <> cardinality(parents) then
                 raise exception using
@@ -484,8 +532,7 @@ begin
     end loop;
     return null;
 end
-$function$
-    ;
+$function$;
 revoke all on function bds_log.order_items_delete() from public;
 alter function bds_log.order_items_delete() owner to bds_owner;
 
@@ -502,18 +549,31 @@ create or replace view api."orderItems" as select company_id,
     updated_at as "updatedAt"
 from data.order_items
 where company_id = current_setting('bds.company', true);
+
 alter view api."orderItems" owner to bds_owner;
+
 revoke all on api."orderItems" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view api."orderItems" is 'Lines of an order';
+
 comment on column api."orderItems".company_id is 'The company';
+
 comment on column api."orderItems".id is 'The row''s id, unique within the company';
+
 comment on column api."orderItems".description is 'Text of the line';
+
 comment on column api."orderItems".quantity is 'Quantity';
+
 comment on column api."orderItems".price is 'Price of one unit';
+
 comment on column api."orderItems"."orderId" is 'The order';
+
 comment on column api."orderItems"."productId" is 'The product; null: a line of text';
+
 comment on column api."orderItems"."updatedAt" is 'When the row last changed';
+
 grant select on api."orderItems" to bds_reader, bds_writer, bds_operator;
+
 create or replace view my."orderItems" with (security_barrier) as select
     id as id,
     description as description,
@@ -526,17 +586,29 @@ from data.order_items
 where company_id = (
     select l.company_id from bds.company_logins l where l.role_name = session_user
 );
+
 alter view my."orderItems" owner to bds_owner;
+
 revoke all on my."orderItems" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view my."orderItems" is 'Lines of an order';
+
 comment on column my."orderItems".id is 'The row''s id, unique within the company';
+
 comment on column my."orderItems".description is 'Text of the line';
+
 comment on column my."orderItems".quantity is 'Quantity';
+
 comment on column my."orderItems".price is 'Price of one unit';
+
 comment on column my."orderItems"."orderId" is 'The order';
+
 comment on column my."orderItems"."productId" is 'The product; null: a line of text';
+
 comment on column my."orderItems"."updatedAt" is 'When the row last changed';
+
 grant select on my."orderItems" to bds_analyst;
+
 create or replace view past."orderItems_changed" as select g.company_id,
     g.row_id as id,
     case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
@@ -555,18 +627,31 @@ from (
 ) g
 left join data.order_items t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
 where current_setting('bds.moment', true)::timestamptz > '-infinity';
+
 alter view past."orderItems_changed" owner to bds_owner;
+
 revoke all on past."orderItems_changed" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view past."orderItems_changed" is 'Lines of an order';
+
 comment on column past."orderItems_changed".company_id is 'The company';
+
 comment on column past."orderItems_changed".id is 'The row''s id, unique within the company';
+
 comment on column past."orderItems_changed".description is 'Text of the line';
+
 comment on column past."orderItems_changed".quantity is 'Quantity';
+
 comment on column past."orderItems_changed".price is 'Price of one unit';
+
 comment on column past."orderItems_changed"."orderId" is 'The order';
+
 comment on column past."orderItems_changed"."productId" is 'The product; null: a line of text';
+
 comment on column past."orderItems_changed"."updatedAt" is 'When the row last changed';
+
 grant select on past."orderItems_changed" to bds_operator, bds_reader;
+
 create or replace view past."orderItems_unchanged" as select t.company_id,
     t.id as id,
     t.description as description,
@@ -576,18 +661,31 @@ create or replace view past."orderItems_unchanged" as select t.company_id,
     t.product_id as "productId",
     t.updated_at as "updatedAt"
 from data.order_items t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0);
+
 alter view past."orderItems_unchanged" owner to bds_owner;
+
 revoke all on past."orderItems_unchanged" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view past."orderItems_unchanged" is 'Lines of an order';
+
 comment on column past."orderItems_unchanged".company_id is 'The company';
+
 comment on column past."orderItems_unchanged".id is 'The row''s id, unique within the company';
+
 comment on column past."orderItems_unchanged".description is 'Text of the line';
+
 comment on column past."orderItems_unchanged".quantity is 'Quantity';
+
 comment on column past."orderItems_unchanged".price is 'Price of one unit';
+
 comment on column past."orderItems_unchanged"."orderId" is 'The order';
+
 comment on column past."orderItems_unchanged"."productId" is 'The product; null: a line of text';
+
 comment on column past."orderItems_unchanged"."updatedAt" is 'When the row last changed';
+
 grant select on past."orderItems_unchanged" to bds_operator, bds_reader;
+
 create or replace view past."orderItems_replaced" as select g.company_id,
     g.row_id as id,
     (g.state ->> 'description')::text as description,
@@ -597,31 +695,52 @@ create or replace view past."orderItems_replaced" as select g.company_id,
     (g.state ->> 'productId')::bigint as "productId",
     (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
 from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+
 alter view past."orderItems_replaced" owner to bds_owner;
+
 revoke all on past."orderItems_replaced" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view past."orderItems_replaced" is 'Lines of an order';
+
 comment on column past."orderItems_replaced".company_id is 'The company';
+
 comment on column past."orderItems_replaced".id is 'The row''s id, unique within the company';
+
 comment on column past."orderItems_replaced".description is 'Text of the line';
+
 comment on column past."orderItems_replaced".quantity is 'Quantity';
+
 comment on column past."orderItems_replaced".price is 'Price of one unit';
+
 comment on column past."orderItems_replaced"."orderId" is 'The order';
+
 comment on column past."orderItems_replaced"."productId" is 'The product; null: a line of text';
+
 comment on column past."orderItems_replaced"."updatedAt" is 'When the row last changed';
+
 grant select on past."orderItems_replaced" to bds_operator, bds_reader;
 
 ---- table of orderItems
 
 -- table of orderItems
 alter table data.order_items enable row level security;
+
 drop policy if exists own_company on data.order_items;
+
 drop policy if exists every_company on data.order_items;
+
 create policy own_company on data.order_items to bds_writer using (company_id = current_setting('bds.company', true));
+
 create policy every_company on data.order_items to bds_operator using (true);
+
 revoke all on data.order_items from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 revoke all on sequence data.order_items_id_seq from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 grant select, insert, update, delete on data.order_items to bds_writer, bds_operator;
+
 grant maintain on data.order_items to bds_importer, bds_operator;
+
 grant usage on sequence data.order_items_id_seq to bds_writer, bds_operator;
 
 alter table data.order_items alter column updated_at set default clock_timestamp();

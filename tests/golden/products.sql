@@ -1,7 +1,6 @@
 ---- functions of products
 
 -- functions of products
-
 create or replace function bds_log.products_check() returns boolean language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
@@ -29,7 +28,6 @@ end
 $function$;
 revoke all on function bds_log.products_check() from public;
 alter function bds_log.products_check() owner to bds_owner;
-        ;
 
 create or replace function bds_log.products_stamp() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $function$
@@ -64,7 +62,6 @@ end
 $function$;
 revoke all on function bds_log.products_stamp() from public;
 alter function bds_log.products_stamp() owner to bds_owner;
-        ;
 
 create or replace function bds_log.products_insert() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -109,25 +106,40 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from new_rows r where r.company_id = company;
         end if;
-        select * into turn from bds_change_log.advance(company, 'products', changes, oldest, newest, null);
+        select * into turn from bds_change_log.advance(
+            company, 'products', changes, oldest, newest,
+            null
+        );
         base := turn.base;
         at := turn.at;
         if is_single then
-            -- the same as below, without joining and numbering
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + 1, 'products', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
-            null
+            -- the same as below, without numbering and the machinery of a join
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            select company, base + 1, 'products', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
+                null
             from new_rows r;
         else
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + row_number() over (), 'products', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
-            null
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            -- rows of inserts and deletes come in the order of the statement
+            select company, base + row_number() over (), 'products', r.id, 'create', at,
+                pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
+                null
             from new_rows r
             where r.company_id = company;
         end if;
         if turn.interleaved then
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
+            -- in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'products', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
@@ -142,8 +154,7 @@ begin
     end loop;
     return null;
 end
-$function$
-    ;
+$function$;
 revoke all on function bds_log.products_insert() from public;
 alter function bds_log.products_insert() owner to bds_owner;
 
@@ -190,13 +201,20 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from new_rows r where r.company_id = company;
         end if;
-        select * into turn from bds_change_log.advance(company, 'products', changes, oldest, newest, null);
+        select * into turn from bds_change_log.advance(
+            company, 'products', changes, oldest, newest,
+            null
+        );
         base := turn.base;
         at := turn.at;
+        -- rows without a change have passed bds_2_stamp on the claim
         if coalesce(depth || ':' || turn.touched, '') <> (case when starts_with(claims, depth || ':') then claims else '' end) then
             raise exception using
                 errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
         end if;
+        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of its
+        -- rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these rows since
+        -- the first was stamped; those keep their records.  Planned with the transition tables as they are.
         if turn.settles then
             perform set_config('enable_nestloop', 'off', true);
             execute $statement$
@@ -233,11 +251,15 @@ begin
             return null;
         end if;
         if is_single then
-            -- the same as below, without joining and numbering
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + 1, 'products', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
-            case when turn.touched is not null then array[turn.touched] end, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
-            json_object(
+            -- the same as below, without numbering and the machinery of a join
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            select company, base + 1, 'products', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set,
+                o.updated_at, case when turn.touched is not null then array[turn.touched] end,
+                hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
+                json_object(
                 'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
                 'name' : case when o.name is distinct from r.name then coalesce(to_json(o.name), 'null'::json) end,
                 'description' : case when o.description is distinct from r.description then coalesce(to_json(o.description), 'null'::json) end,
@@ -249,19 +271,20 @@ begin
                 absent on null returning json
             )::jsonb
             from new_rows r join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
-        get diagnostics logged = row_count;
-        if logged <> changes then
-            raise exception using
-                errcode = 'BD004',
-                message = 'the company_id and the id of a row cannot be changed',
-                hint = 'a trigger that fires after bds_2_stamp has changed them';
-        end if;
         else
+            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop between
+            -- them would be quadratic.
             perform set_config('enable_nestloop', 'off', true);
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + row_number() over (order by r.id), 'products', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
-            case when turn.touched is not null then array[turn.touched] end, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
-            json_object(
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            -- rows of inserts and deletes come in the order of the statement
+            select company, base + row_number() over (order by r.id), 'products', r.id, 'update', at,
+                pg_current_xact_id(), actor, db_user, change_set,
+                o.updated_at, case when turn.touched is not null then array[turn.touched] end,
+                hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
+                json_object(
                 'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
                 'name' : case when o.name is distinct from r.name then coalesce(to_json(o.name), 'null'::json) end,
                 'description' : case when o.description is distinct from r.description then coalesce(to_json(o.description), 'null'::json) end,
@@ -274,16 +297,20 @@ begin
             )::jsonb
             from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
             where r.company_id = company;
+        end if;
         get diagnostics logged = row_count;
+        if not is_single then
+            perform set_config('enable_nestloop', 'on', true);
+        end if;
         if logged <> changes then
             raise exception using
                 errcode = 'BD004',
                 message = 'the company_id and the id of a row cannot be changed',
                 hint = 'a trigger that fires after bds_2_stamp has changed them';
         end if;
-            perform set_config('enable_nestloop', 'on', true);
-        end if;
         if turn.interleaved then
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
+            -- in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'products', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
@@ -298,8 +325,7 @@ begin
     end loop;
     return null;
 end
-$function$
-    ;
+$function$;
 revoke all on function bds_log.products_update() from public;
 alter function bds_log.products_update() owner to bds_owner;
 
@@ -346,15 +372,22 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from old_rows r where r.company_id = company;
         end if;
-        select * into turn from bds_change_log.advance(company, 'products', changes, null, null, null);
+        select * into turn from bds_change_log.advance(
+            company, 'products', changes, null, null,
+            null
+        );
         base := turn.base;
         at := turn.at;
         if is_single then
-            -- the same as below, without joining and numbering
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + 1, 'products', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, null,
-            json_object(
+            -- the same as below, without numbering and the machinery of a join
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            select company, base + 1, 'products', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                null,
+                json_object(
                 'id' : r.id,
                 'code' : r.code,
                 'name' : r.name,
@@ -369,10 +402,16 @@ begin
             )
             from old_rows r;
         else
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + row_number() over (), 'products', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, null,
-            json_object(
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            -- rows of inserts and deletes come in the order of the statement
+            select company, base + row_number() over (), 'products', r.id, 'delete', at,
+                pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                null,
+                json_object(
                 'id' : r.id,
                 'code' : r.code,
                 'name' : r.name,
@@ -389,6 +428,8 @@ begin
             where r.company_id = company;
         end if;
         if turn.interleaved then
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
+            -- in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'products', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
@@ -403,8 +444,7 @@ begin
     end loop;
     return null;
 end
-$function$
-    ;
+$function$;
 revoke all on function bds_log.products_delete() from public;
 alter function bds_log.products_delete() owner to bds_owner;
 
@@ -424,21 +464,37 @@ create or replace view api.products as select company_id,
     updated_at as "updatedAt"
 from data.products
 where company_id = current_setting('bds.company', true);
+
 alter view api.products owner to bds_owner;
+
 revoke all on api.products from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view api.products is 'Things that are sold';
+
 comment on column api.products.company_id is 'The company';
+
 comment on column api.products.id is 'The row''s id, unique within the company';
+
 comment on column api.products.code is 'Stock code';
+
 comment on column api.products.name is 'Name';
+
 comment on column api.products.description is 'Description';
+
 comment on column api.products.barcode is 'Barcode, such as an EAN';
+
 comment on column api.products.price is 'List price of one unit';
+
 comment on column api.products.active is 'Whether it is on sale';
+
 comment on column api.products."categoryId" is 'The product''s category';
+
 comment on column api.products."unitId" is 'The unit that it is sold in';
+
 comment on column api.products."updatedAt" is 'When the row last changed';
+
 grant select on api.products to bds_reader, bds_writer, bds_operator;
+
 create or replace view my.products with (security_barrier) as select
     id as id,
     code as code,
@@ -454,20 +510,35 @@ from data.products
 where company_id = (
     select l.company_id from bds.company_logins l where l.role_name = session_user
 );
+
 alter view my.products owner to bds_owner;
+
 revoke all on my.products from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view my.products is 'Things that are sold';
+
 comment on column my.products.id is 'The row''s id, unique within the company';
+
 comment on column my.products.code is 'Stock code';
+
 comment on column my.products.name is 'Name';
+
 comment on column my.products.description is 'Description';
+
 comment on column my.products.barcode is 'Barcode, such as an EAN';
+
 comment on column my.products.price is 'List price of one unit';
+
 comment on column my.products.active is 'Whether it is on sale';
+
 comment on column my.products."categoryId" is 'The product''s category';
+
 comment on column my.products."unitId" is 'The unit that it is sold in';
+
 comment on column my.products."updatedAt" is 'When the row last changed';
+
 grant select on my.products to bds_analyst;
+
 create or replace view past.products_changed as select g.company_id,
     g.row_id as id,
     case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
@@ -489,21 +560,37 @@ from (
 ) g
 left join data.products t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
 where current_setting('bds.moment', true)::timestamptz > '-infinity';
+
 alter view past.products_changed owner to bds_owner;
+
 revoke all on past.products_changed from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view past.products_changed is 'Things that are sold';
+
 comment on column past.products_changed.company_id is 'The company';
+
 comment on column past.products_changed.id is 'The row''s id, unique within the company';
+
 comment on column past.products_changed.code is 'Stock code';
+
 comment on column past.products_changed.name is 'Name';
+
 comment on column past.products_changed.description is 'Description';
+
 comment on column past.products_changed.barcode is 'Barcode, such as an EAN';
+
 comment on column past.products_changed.price is 'List price of one unit';
+
 comment on column past.products_changed.active is 'Whether it is on sale';
+
 comment on column past.products_changed."categoryId" is 'The product''s category';
+
 comment on column past.products_changed."unitId" is 'The unit that it is sold in';
+
 comment on column past.products_changed."updatedAt" is 'When the row last changed';
+
 grant select on past.products_changed to bds_operator, bds_reader;
+
 create or replace view past.products_unchanged as select t.company_id,
     t.id as id,
     t.code as code,
@@ -516,21 +603,37 @@ create or replace view past.products_unchanged as select t.company_id,
     t.unit_id as "unitId",
     t.updated_at as "updatedAt"
 from data.products t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0);
+
 alter view past.products_unchanged owner to bds_owner;
+
 revoke all on past.products_unchanged from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view past.products_unchanged is 'Things that are sold';
+
 comment on column past.products_unchanged.company_id is 'The company';
+
 comment on column past.products_unchanged.id is 'The row''s id, unique within the company';
+
 comment on column past.products_unchanged.code is 'Stock code';
+
 comment on column past.products_unchanged.name is 'Name';
+
 comment on column past.products_unchanged.description is 'Description';
+
 comment on column past.products_unchanged.barcode is 'Barcode, such as an EAN';
+
 comment on column past.products_unchanged.price is 'List price of one unit';
+
 comment on column past.products_unchanged.active is 'Whether it is on sale';
+
 comment on column past.products_unchanged."categoryId" is 'The product''s category';
+
 comment on column past.products_unchanged."unitId" is 'The unit that it is sold in';
+
 comment on column past.products_unchanged."updatedAt" is 'When the row last changed';
+
 grant select on past.products_unchanged to bds_operator, bds_reader;
+
 create or replace view past.products_replaced as select g.company_id,
     g.row_id as id,
     (g.state ->> 'code')::text as code,
@@ -543,34 +646,58 @@ create or replace view past.products_replaced as select g.company_id,
     (g.state ->> 'unitId')::bigint as "unitId",
     (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
 from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+
 alter view past.products_replaced owner to bds_owner;
+
 revoke all on past.products_replaced from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view past.products_replaced is 'Things that are sold';
+
 comment on column past.products_replaced.company_id is 'The company';
+
 comment on column past.products_replaced.id is 'The row''s id, unique within the company';
+
 comment on column past.products_replaced.code is 'Stock code';
+
 comment on column past.products_replaced.name is 'Name';
+
 comment on column past.products_replaced.description is 'Description';
+
 comment on column past.products_replaced.barcode is 'Barcode, such as an EAN';
+
 comment on column past.products_replaced.price is 'List price of one unit';
+
 comment on column past.products_replaced.active is 'Whether it is on sale';
+
 comment on column past.products_replaced."categoryId" is 'The product''s category';
+
 comment on column past.products_replaced."unitId" is 'The unit that it is sold in';
+
 comment on column past.products_replaced."updatedAt" is 'When the row last changed';
+
 grant select on past.products_replaced to bds_operator, bds_reader;
 
 ---- table of products
 
 -- table of products
 alter table data.products enable row level security;
+
 drop policy if exists own_company on data.products;
+
 drop policy if exists every_company on data.products;
+
 create policy own_company on data.products to bds_writer using (company_id = current_setting('bds.company', true));
+
 create policy every_company on data.products to bds_operator using (true);
+
 revoke all on data.products from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 revoke all on sequence data.products_id_seq from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 grant select, insert, update, delete on data.products to bds_writer, bds_operator;
+
 grant maintain on data.products to bds_importer, bds_operator;
+
 grant usage on sequence data.products_id_seq to bds_writer, bds_operator;
 
 alter table data.products alter column updated_at set default clock_timestamp();

@@ -1,7 +1,6 @@
 ---- functions of samples
 
 -- functions of samples
-
 create or replace function bds_log.samples_check() returns boolean language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
@@ -29,7 +28,6 @@ end
 $function$;
 revoke all on function bds_log.samples_check() from public;
 alter function bds_log.samples_check() owner to bds_owner;
-        ;
 
 create or replace function bds_log.samples_stamp() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $function$
@@ -64,7 +62,6 @@ end
 $function$;
 revoke all on function bds_log.samples_stamp() from public;
 alter function bds_log.samples_stamp() owner to bds_owner;
-        ;
 
 create or replace function bds_log.samples_insert() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -109,25 +106,40 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from new_rows r where r.company_id = company;
         end if;
-        select * into turn from bds_change_log.advance(company, 'samples', changes, oldest, newest, null);
+        select * into turn from bds_change_log.advance(
+            company, 'samples', changes, oldest, newest,
+            null
+        );
         base := turn.base;
         at := turn.at;
         if is_single then
-            -- the same as below, without joining and numbering
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + 1, 'samples', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
-            null
+            -- the same as below, without numbering and the machinery of a join
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            select company, base + 1, 'samples', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
+                null
             from new_rows r;
         else
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + row_number() over (), 'samples', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
-            null
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            -- rows of inserts and deletes come in the order of the statement
+            select company, base + row_number() over (), 'samples', r.id, 'create', at,
+                pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
+                null
             from new_rows r
             where r.company_id = company;
         end if;
         if turn.interleaved then
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
+            -- in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'samples', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
@@ -142,8 +154,7 @@ begin
     end loop;
     return null;
 end
-$function$
-    ;
+$function$;
 revoke all on function bds_log.samples_insert() from public;
 alter function bds_log.samples_insert() owner to bds_owner;
 
@@ -190,13 +201,20 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from new_rows r where r.company_id = company;
         end if;
-        select * into turn from bds_change_log.advance(company, 'samples', changes, oldest, newest, null);
+        select * into turn from bds_change_log.advance(
+            company, 'samples', changes, oldest, newest,
+            null
+        );
         base := turn.base;
         at := turn.at;
+        -- rows without a change have passed bds_2_stamp on the claim
         if coalesce(depth || ':' || turn.touched, '') <> (case when starts_with(claims, depth || ':') then claims else '' end) then
             raise exception using
                 errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
         end if;
+        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of its
+        -- rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these rows since
+        -- the first was stamped; those keep their records.  Planned with the transition tables as they are.
         if turn.settles then
             perform set_config('enable_nestloop', 'off', true);
             execute $statement$
@@ -246,11 +264,15 @@ begin
             return null;
         end if;
         if is_single then
-            -- the same as below, without joining and numbering
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + 1, 'samples', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
-            case when turn.touched is not null then array[turn.touched] end, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
-            json_object(
+            -- the same as below, without numbering and the machinery of a join
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            select company, base + 1, 'samples', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set,
+                o.updated_at, case when turn.touched is not null then array[turn.touched] end,
+                hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
+                json_object(
                 'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
                 'words' : case when o.words is distinct from r.words then coalesce(to_json(o.words), 'null'::json) end,
                 'short' : case when o.short is distinct from r.short then coalesce(to_json(o.short), 'null'::json) end,
@@ -275,19 +297,20 @@ begin
                 absent on null returning json
             )::jsonb
             from new_rows r join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
-        get diagnostics logged = row_count;
-        if logged <> changes then
-            raise exception using
-                errcode = 'BD004',
-                message = 'the company_id and the id of a row cannot be changed',
-                hint = 'a trigger that fires after bds_2_stamp has changed them';
-        end if;
         else
+            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop between
+            -- them would be quadratic.
             perform set_config('enable_nestloop', 'off', true);
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + row_number() over (order by r.id), 'samples', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set, o.updated_at,
-            case when turn.touched is not null then array[turn.touched] end, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
-            json_object(
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            -- rows of inserts and deletes come in the order of the statement
+            select company, base + row_number() over (order by r.id), 'samples', r.id, 'update', at,
+                pg_current_xact_id(), actor, db_user, change_set,
+                o.updated_at, case when turn.touched is not null then array[turn.touched] end,
+                hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
+                json_object(
                 'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
                 'words' : case when o.words is distinct from r.words then coalesce(to_json(o.words), 'null'::json) end,
                 'short' : case when o.short is distinct from r.short then coalesce(to_json(o.short), 'null'::json) end,
@@ -313,16 +336,20 @@ begin
             )::jsonb
             from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
             where r.company_id = company;
+        end if;
         get diagnostics logged = row_count;
+        if not is_single then
+            perform set_config('enable_nestloop', 'on', true);
+        end if;
         if logged <> changes then
             raise exception using
                 errcode = 'BD004',
                 message = 'the company_id and the id of a row cannot be changed',
                 hint = 'a trigger that fires after bds_2_stamp has changed them';
         end if;
-            perform set_config('enable_nestloop', 'on', true);
-        end if;
         if turn.interleaved then
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
+            -- in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'samples', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
@@ -337,8 +364,7 @@ begin
     end loop;
     return null;
 end
-$function$
-    ;
+$function$;
 revoke all on function bds_log.samples_update() from public;
 alter function bds_log.samples_update() owner to bds_owner;
 
@@ -385,15 +411,22 @@ begin
             select count(*), min(r.updated_at), max(r.updated_at) into changes, oldest, newest
             from old_rows r where r.company_id = company;
         end if;
-        select * into turn from bds_change_log.advance(company, 'samples', changes, null, null, null);
+        select * into turn from bds_change_log.advance(
+            company, 'samples', changes, null, null,
+            null
+        );
         base := turn.base;
         at := turn.at;
         if is_single then
-            -- the same as below, without joining and numbering
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + 1, 'samples', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, null,
-            json_object(
+            -- the same as below, without numbering and the machinery of a join
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            select company, base + 1, 'samples', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                null,
+                json_object(
                 'id' : r.id,
                 'code' : r.code,
                 'words' : r.words,
@@ -421,10 +454,16 @@ begin
             )
             from old_rows r;
         else
-            insert into bds.change_log (company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections, row_hash, old)
-            select company, base + row_number() over (), 'samples', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set, null,
-            null, null,
-            json_object(
+            insert into bds.change_log (
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
+                row_hash, old
+            )
+            -- rows of inserts and deletes come in the order of the statement
+            select company, base + row_number() over (), 'samples', r.id, 'delete', at,
+                pg_current_xact_id(), actor, db_user, change_set,
+                null, null,
+                null,
+                json_object(
                 'id' : r.id,
                 'code' : r.code,
                 'words' : r.words,
@@ -454,6 +493,8 @@ begin
             where r.company_id = company;
         end if;
         if turn.interleaved then
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
+            -- in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'samples', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
@@ -468,8 +509,7 @@ begin
     end loop;
     return null;
 end
-$function$
-    ;
+$function$;
 revoke all on function bds_log.samples_delete() from public;
 alter function bds_log.samples_delete() owner to bds_owner;
 
@@ -502,34 +542,63 @@ create or replace view api.samples as select company_id,
     updated_at as "updatedAt"
 from data.samples
 where company_id = current_setting('bds.company', true);
+
 alter view api.samples owner to bds_owner;
+
 revoke all on api.samples from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view api.samples is NULL;
+
 comment on column api.samples.company_id is 'The company';
+
 comment on column api.samples.id is 'The row''s id, unique within the company';
+
 comment on column api.samples.code is NULL;
+
 comment on column api.samples.words is NULL;
+
 comment on column api.samples.short is NULL;
+
 comment on column api.samples.padded is NULL;
+
 comment on column api.samples.mood is NULL;
+
 comment on column api.samples.small is NULL;
+
 comment on column api.samples.whole is NULL;
+
 comment on column api.samples.long is NULL;
+
 comment on column api.samples.amount is NULL;
+
 comment on column api.samples.free is NULL;
+
 comment on column api.samples.single is NULL;
+
 comment on column api.samples.double is NULL;
+
 comment on column api.samples.flag is NULL;
+
 comment on column api.samples.day is NULL;
+
 comment on column api.samples.clock is NULL;
+
 comment on column api.samples.at is NULL;
+
 comment on column api.samples.span is NULL;
+
 comment on column api.samples.key is NULL;
+
 comment on column api.samples.octets is NULL;
+
 comment on column api.samples.document is NULL;
+
 comment on column api.samples.level is NULL;
+
 comment on column api.samples."updatedAt" is 'When the row last changed';
+
 grant select on api.samples to bds_reader, bds_writer, bds_operator;
+
 create or replace view my.samples with (security_barrier) as select
     id as id,
     code as code,
@@ -558,33 +627,61 @@ from data.samples
 where company_id = (
     select l.company_id from bds.company_logins l where l.role_name = session_user
 );
+
 alter view my.samples owner to bds_owner;
+
 revoke all on my.samples from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view my.samples is NULL;
+
 comment on column my.samples.id is 'The row''s id, unique within the company';
+
 comment on column my.samples.code is NULL;
+
 comment on column my.samples.words is NULL;
+
 comment on column my.samples.short is NULL;
+
 comment on column my.samples.padded is NULL;
+
 comment on column my.samples.mood is NULL;
+
 comment on column my.samples.small is NULL;
+
 comment on column my.samples.whole is NULL;
+
 comment on column my.samples.long is NULL;
+
 comment on column my.samples.amount is NULL;
+
 comment on column my.samples.free is NULL;
+
 comment on column my.samples.single is NULL;
+
 comment on column my.samples.double is NULL;
+
 comment on column my.samples.flag is NULL;
+
 comment on column my.samples.day is NULL;
+
 comment on column my.samples.clock is NULL;
+
 comment on column my.samples.at is NULL;
+
 comment on column my.samples.span is NULL;
+
 comment on column my.samples.key is NULL;
+
 comment on column my.samples.octets is NULL;
+
 comment on column my.samples.document is NULL;
+
 comment on column my.samples.level is NULL;
+
 comment on column my.samples."updatedAt" is 'When the row last changed';
+
 grant select on my.samples to bds_analyst;
+
 create or replace view past.samples_changed as select g.company_id,
     g.row_id as id,
     case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
@@ -619,34 +716,63 @@ from (
 ) g
 left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
 where current_setting('bds.moment', true)::timestamptz > '-infinity';
+
 alter view past.samples_changed owner to bds_owner;
+
 revoke all on past.samples_changed from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view past.samples_changed is NULL;
+
 comment on column past.samples_changed.company_id is 'The company';
+
 comment on column past.samples_changed.id is 'The row''s id, unique within the company';
+
 comment on column past.samples_changed.code is NULL;
+
 comment on column past.samples_changed.words is NULL;
+
 comment on column past.samples_changed.short is NULL;
+
 comment on column past.samples_changed.padded is NULL;
+
 comment on column past.samples_changed.mood is NULL;
+
 comment on column past.samples_changed.small is NULL;
+
 comment on column past.samples_changed.whole is NULL;
+
 comment on column past.samples_changed.long is NULL;
+
 comment on column past.samples_changed.amount is NULL;
+
 comment on column past.samples_changed.free is NULL;
+
 comment on column past.samples_changed.single is NULL;
+
 comment on column past.samples_changed.double is NULL;
+
 comment on column past.samples_changed.flag is NULL;
+
 comment on column past.samples_changed.day is NULL;
+
 comment on column past.samples_changed.clock is NULL;
+
 comment on column past.samples_changed.at is NULL;
+
 comment on column past.samples_changed.span is NULL;
+
 comment on column past.samples_changed.key is NULL;
+
 comment on column past.samples_changed.octets is NULL;
+
 comment on column past.samples_changed.document is NULL;
+
 comment on column past.samples_changed.level is NULL;
+
 comment on column past.samples_changed."updatedAt" is 'When the row last changed';
+
 grant select on past.samples_changed to bds_operator, bds_reader;
+
 create or replace view past.samples_unchanged as select t.company_id,
     t.id as id,
     t.code as code,
@@ -672,34 +798,63 @@ create or replace view past.samples_unchanged as select t.company_id,
     t.level::integer as level,
     t.updated_at as "updatedAt"
 from data.samples t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0);
+
 alter view past.samples_unchanged owner to bds_owner;
+
 revoke all on past.samples_unchanged from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view past.samples_unchanged is NULL;
+
 comment on column past.samples_unchanged.company_id is 'The company';
+
 comment on column past.samples_unchanged.id is 'The row''s id, unique within the company';
+
 comment on column past.samples_unchanged.code is NULL;
+
 comment on column past.samples_unchanged.words is NULL;
+
 comment on column past.samples_unchanged.short is NULL;
+
 comment on column past.samples_unchanged.padded is NULL;
+
 comment on column past.samples_unchanged.mood is NULL;
+
 comment on column past.samples_unchanged.small is NULL;
+
 comment on column past.samples_unchanged.whole is NULL;
+
 comment on column past.samples_unchanged.long is NULL;
+
 comment on column past.samples_unchanged.amount is NULL;
+
 comment on column past.samples_unchanged.free is NULL;
+
 comment on column past.samples_unchanged.single is NULL;
+
 comment on column past.samples_unchanged.double is NULL;
+
 comment on column past.samples_unchanged.flag is NULL;
+
 comment on column past.samples_unchanged.day is NULL;
+
 comment on column past.samples_unchanged.clock is NULL;
+
 comment on column past.samples_unchanged.at is NULL;
+
 comment on column past.samples_unchanged.span is NULL;
+
 comment on column past.samples_unchanged.key is NULL;
+
 comment on column past.samples_unchanged.octets is NULL;
+
 comment on column past.samples_unchanged.document is NULL;
+
 comment on column past.samples_unchanged.level is NULL;
+
 comment on column past.samples_unchanged."updatedAt" is 'When the row last changed';
+
 grant select on past.samples_unchanged to bds_operator, bds_reader;
+
 create or replace view past.samples_replaced as select g.company_id,
     g.row_id as id,
     (g.state ->> 'code')::text as code,
@@ -725,47 +880,84 @@ create or replace view past.samples_replaced as select g.company_id,
     (g.state ->> 'level')::integer as level,
     (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
 from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+
 alter view past.samples_replaced owner to bds_owner;
+
 revoke all on past.samples_replaced from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 comment on view past.samples_replaced is NULL;
+
 comment on column past.samples_replaced.company_id is 'The company';
+
 comment on column past.samples_replaced.id is 'The row''s id, unique within the company';
+
 comment on column past.samples_replaced.code is NULL;
+
 comment on column past.samples_replaced.words is NULL;
+
 comment on column past.samples_replaced.short is NULL;
+
 comment on column past.samples_replaced.padded is NULL;
+
 comment on column past.samples_replaced.mood is NULL;
+
 comment on column past.samples_replaced.small is NULL;
+
 comment on column past.samples_replaced.whole is NULL;
+
 comment on column past.samples_replaced.long is NULL;
+
 comment on column past.samples_replaced.amount is NULL;
+
 comment on column past.samples_replaced.free is NULL;
+
 comment on column past.samples_replaced.single is NULL;
+
 comment on column past.samples_replaced.double is NULL;
+
 comment on column past.samples_replaced.flag is NULL;
+
 comment on column past.samples_replaced.day is NULL;
+
 comment on column past.samples_replaced.clock is NULL;
+
 comment on column past.samples_replaced.at is NULL;
+
 comment on column past.samples_replaced.span is NULL;
+
 comment on column past.samples_replaced.key is NULL;
+
 comment on column past.samples_replaced.octets is NULL;
+
 comment on column past.samples_replaced.document is NULL;
+
 comment on column past.samples_replaced.level is NULL;
+
 comment on column past.samples_replaced."updatedAt" is 'When the row last changed';
+
 grant select on past.samples_replaced to bds_operator, bds_reader;
 
 ---- table of samples
 
 -- table of samples
 alter table data.samples enable row level security;
+
 drop policy if exists own_company on data.samples;
+
 drop policy if exists every_company on data.samples;
+
 create policy own_company on data.samples to bds_writer using (company_id = current_setting('bds.company', true));
+
 create policy every_company on data.samples to bds_operator using (true);
+
 revoke all on data.samples from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 revoke all on sequence data.samples_id_seq from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
 grant select, insert, update, delete on data.samples to bds_writer, bds_operator;
+
 grant maintain on data.samples to bds_importer, bds_operator;
+
 grant usage on sequence data.samples_id_seq to bds_writer, bds_operator;
 
 alter table data.samples alter column updated_at set default clock_timestamp();
