@@ -16,12 +16,15 @@ create function bds_registry.install_part(entity_name text, part text)
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    statements text;
 begin
     lock table bds.entities in share row exclusive mode;  -- as bds.register does
     perform set_config('bds.noted', '', true);  -- whatever the session has set: the statements are run
     perform bds_registry.generate(entity_name, part);
+    statements := bds_registry.statements(entity_name, part);
     insert into bds.generated as g (entity, part, fingerprint, objects)
-    select e.name, part, bds_registry.fingerprint(e.name, part), bds_registry.made_objects(e, part)
+    select e.name, part, md5(statements), bds_registry.made_objects(e, part, statements)
     from bds.entities e
     where e.name = entity_name
     on conflict on constraint generated_pkey do update set fingerprint = excluded.fingerprint, objects = excluded.objects;

@@ -171,9 +171,10 @@ $$;
 comment on function bds_registry.objects(bds.entities, text) is
     'The objects of a part of an entity with their definitions: {"trigger:bds_1_lock": "CREATE TRIGGER ...", ...}';
 
-create function bds_registry.made_objects(this bds.entities, part text)
+create function bds_registry.made_objects(this bds.entities, part text, statements text)
     returns jsonb
     language sql
+    stable
     set search_path = pg_catalog, pg_temp
 as $$
     -- What others have added stays a problem: triggers and policies that the statements do not make, rights of other roles, rules.
@@ -188,14 +189,13 @@ as $$
         -- what every table has to have, though it is upgraded without it
         || case when part = 'table' and not bds_registry.has_key(this.table_name)
             then '{"primary key:": "PRIMARY KEY (company_id, id)"}' else '{}' end::jsonb
-    from bds_registry.statements(this.name, part) s (text)
-    cross join lateral (
+    from (
         select p.key, p.value, split_part(p.key, ':', 1) as type, substr(p.key, strpos(p.key, ':') + 1) as name
         from jsonb_each(bds_registry.objects(this, part)) p
     ) o
     where o.type <> 'rule'
         and not (o.type = 'right' and o.name ^@ '(')
-        and not (o.type in ('trigger', 'policy') and strpos(s.text, format('%s %I ', o.type, o.name)) = 0);
+        and not (o.type in ('trigger', 'policy') and strpos(statements, format('%s %I ', o.type, o.name)) = 0);
 $$;
-comment on function bds_registry.made_objects(bds.entities, text) is
+comment on function bds_registry.made_objects(bds.entities, text, text) is
     'The objects of a part of an entity that its statements have made, as they are now';

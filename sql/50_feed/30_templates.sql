@@ -69,6 +69,18 @@ comment on column bds_feed.versions.version is 'A hash of the templates and of w
 
 comment on column bds_feed.versions.functions is 'The functions of bds_import that were made, each with a hash: bds.problems lists what differs';
 
+create function bds_feed.oids_of(entity_name text)
+    returns setof oid
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select p.oid
+    from pg_proc p join pg_description d on d.objoid = p.oid and d.classoid = 'pg_proc'::regclass and d.objsubid = 0
+    where p.pronamespace = 'bds_import'::regnamespace and d.description ^@ (entity_name || ':');
+$$;
+comment on function bds_feed.oids_of(text) is 'The functions of imports of an entity, which its name in their comment marks';
+
 create function bds_feed.functions_of(entity_name text)
     returns jsonb
     language sql
@@ -77,7 +89,7 @@ create function bds_feed.functions_of(entity_name text)
 as $$
     select coalesce(jsonb_object_agg(f.function::regprocedure::text, f.definition), '{}')
     from bds_impl.functions() f
-    where f.schema = 'bds_import' and obj_description(f.function, 'pg_proc') ^@ (entity_name || ':');
+    where f.function in (select bds_feed.oids_of(entity_name));
 $$;
 comment on function bds_feed.functions_of(text) is 'The functions of imports of an entity, each with a hash';
 
@@ -92,6 +104,7 @@ declare
     this      bds_feed.entities;
     scope     jsonb;
     made      text;
+    functions text;
 begin
     refresh materialized view concurrently bds_feed.entities;
     delete from bds_feed.tables t where t.entity <> '*' and t.entity not in (select e.name from bds_feed.entities e);
@@ -122,13 +135,15 @@ begin
         ) as m (member)
         -- of an entity without a column that can be imported there is the map alone, which others read
         where scope -> 'columns' <> 'null' or t.signature = 'map_{entity}';
-        update bds_feed.versions v set functions = bds_feed.functions_of(this.name) where v.entity = this.name;
+        update bds_feed.versions v set functions = bds_feed.functions_of(this.name) where v.entity = this.name
+        returning (select string_agg(f, ', ') from jsonb_object_keys(v.functions) f) into functions;
+        if functions is not null then
+            execute format('revoke all on function %1$s from public; grant execute on function %1$s to bds_importer', functions);
+        end if;
     end loop;
     update bds_feed.state s set version = v.version
     from (select coalesce(left(md5(string_agg(v.version, '' order by v.entity)), 8), '') as version from bds_feed.versions v) v
     where s.version is distinct from v.version;
-    revoke all on all functions in schema bds_import from public;
-    grant execute on all functions in schema bds_import to bds_importer;
 end
 $$;
 comment on function bds_feed.install(text) is
@@ -142,9 +157,7 @@ as $$
 declare
     made regprocedure;
 begin
-    for made in
-        select p.oid from pg_proc p where p.pronamespace = 'bds_import'::regnamespace and obj_description(p.oid, 'pg_proc') ^@ (entity_name || ':')
-    loop
+    for made in select bds_feed.oids_of(entity_name) loop
         execute format('drop function %s', made);
     end loop;
 end
