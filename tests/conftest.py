@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
+import argon2
 import psycopg
 import pytest
 from psycopg import sql
@@ -21,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pytest_postgresql.janitor import DatabaseJanitor
 
 from app import logs
+from app.auth import passwords
 from app.database import embedded, migrate
 from app.places import cluster
 
@@ -38,6 +40,8 @@ MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 8 << 30:
     os.environ.setdefault("TMPDIR", str(MEMORY))
     tempfile.tempdir = None
+# To hash a password takes a millisecond in this process; commands, which are processes of their own, make real hashes.
+passwords.HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=1024, parallelism=1)
 
 
 def not_divided(reason: str) -> pytest.MarkDecorator:

@@ -17,7 +17,7 @@ CONCURRENT_HASHES = 2  # in one process: each takes 64 MiB
 QUEUE_TIMEOUT = 10.0  # seconds that a password waits to be hashed
 
 T = TypeVar("T")
-_hasher = argon2.PasswordHasher()
+HASHER = argon2.PasswordHasher()
 
 
 def hash_password(password: str) -> str:
@@ -25,7 +25,7 @@ def hash_password(password: str) -> str:
     if not SHORTEST <= len(password) <= LONGEST:
         message = f"the password has {len(password):,} characters, expected {SHORTEST} to {LONGEST:,}"
         raise ServiceError("malformed_request", message)
-    return _hasher.hash(_normalize(password))
+    return HASHER.hash(_normalize(password))
 
 
 def make_password() -> str:
@@ -58,17 +58,17 @@ class Passwords:
 
     def _compare(self, password: str, password_hash: str | None) -> bool:
         if password_hash is None and not self._dummy_hash:
-            self._dummy_hash = _hasher.hash(secrets.token_urlsafe())
+            self._dummy_hash = HASHER.hash(secrets.token_urlsafe())
         normal = _normalize(password[: LONGEST + 1])
         try:
-            return _hasher.verify(password_hash or self._dummy_hash, normal) and password_hash is not None
+            return HASHER.verify(password_hash or self._dummy_hash, normal) and password_hash is not None
         except argon2.exceptions.VerificationError:
             return False
 
 
 def rehash_if_weak(password: str, password_hash: str) -> str | None:
     """Return a new hash of the password if the given one uses weaker parameters than today's, else None."""
-    return _hasher.hash(_normalize(password)) if _hasher.check_needs_rehash(password_hash) else None
+    return HASHER.hash(_normalize(password)) if HASHER.check_needs_rehash(password_hash) else None
 
 
 def _normalize(password: str) -> bytes:

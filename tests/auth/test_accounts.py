@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from argon2 import PasswordHasher
 
 from app.auth import hash_key
 from app.auth.passwords import Passwords, hash_password
@@ -42,6 +43,7 @@ def bds(database_url: str, operator: Operator) -> Callable[..., subprocess.Compl
 
 def password_matches(operator: Operator, email: str, password: str) -> bool:
     [(password_hash,)] = operator.rows("select password_hash from bds.users where email = %s", (email,))
+    assert not PasswordHasher().check_needs_rehash(password_hash), "the second recommended option of RFC 9106"
     return Passwords()._compare(password, password_hash)
 
 
