@@ -52,7 +52,7 @@ as $$
         )
     ) t (target)
     cross join lateral bds_impl.rights_differ(t.target, coalesce(o.made, '{}')::jsonb, o.now::jsonb) r
-    where o.type = 'right' and r.detail is not null
+    where o.type = 'right' and o.now is distinct from o.made and r.detail is not null
     union all
     select 'disabled trigger', e.name, format('%I on %s', t.tgname, e.table_name), 'writes are not logged as they should be',
         format('alter table %s enable trigger %I', e.table_name, t.tgname)

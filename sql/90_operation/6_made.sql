@@ -148,16 +148,17 @@ create function bds_operation.present()
     stable
     set search_path = pg_catalog, pg_temp
 as $$
+    with owned as materialized (select * from bds_operation.owned())
     select 'function', r.routine::regprocedure::text, '', r.definition, r.is_printed, false from bds_operation.routines() r
     union all
     select * from bds_operation.protections()
     union all
     select 'owner', o.target, o.parent, o.owner::regrole::text, false, o.is_month
-    from bds_operation.owned() o
+    from owned o
     where not o.is_month or o.parent = 'bds.change_log' and o.target ^@ 'table bds.' and o.owner <> 'bds_owner'::regrole
     union all
     select 'right', 'on ' || o.target, o.parent, r.rights::text, false, o.is_month
-    from bds_operation.owned() o
+    from owned o
     cross join lateral bds_impl.rights(o.acl, o.owner) r (rights)
     where not o.is_month
     union all
@@ -168,7 +169,7 @@ as $$
             select makeaclitem(a.grantee, a.grantor, a.privilege_type, a.is_grantable)
             from aclexplode(m.acl) a where a.grantee <> m.owner and a.privilege_type <> 'MAINTAIN'
         ) as others
-        from bds_operation.owned() m
+        from owned m
         where m.is_month
     ) o
     where o.others <> '{}'

@@ -16,11 +16,11 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from app.database import embedded, migrate
+from app.database import embedded
 from app.database.directory import HOME
 from app.places import administration
 from app.places.move import Move
-from tests.conftest import TEMPLATE, Operator
+from tests.conftest import TEMPLATE, Operator, make_template
 
 COMPANY = "demo"
 _numbers = count(1)
@@ -45,7 +45,7 @@ def servers() -> Iterator[tuple[str, str]]:
                     connection.execute(sql.SQL("alter system set {} = {}").format(sql.Identifier(name), sql.Literal(value)))
                 connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'".encode())
             restart(directory)
-            migrate.migrate(make_conninfo(url, dbname=TEMPLATE))
+            make_template(make_conninfo(url, dbname=TEMPLATE))
             urls.append(url)
         yield urls[0], urls[1]
     finally:
