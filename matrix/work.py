@@ -20,7 +20,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from app import auth
+from app.auth.keys import hash_key, make_key
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 120.0  # seconds for a command, and until the service is ready
@@ -110,7 +110,7 @@ def journey(url: str, service_url: str | None = None, settings: dict[str, str] |
 
 def prepare(url: str) -> str:
     """A company with an entity of one's own, filled in SQL; returns a key."""
-    key = auth.make_key()
+    key = make_key()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("select bds.create_company('acme')")
         connection.execute(TABLE.encode())
@@ -118,7 +118,7 @@ def prepare(url: str) -> str:
         document = json.dumps({"itemIssues": rows})
         report = connection.execute("select bds.import_document('acme', %s)", (document,)).fetchone()
         expect("an import in SQL", report and report[0]["state"], "completed")
-        connection.execute("select bds.create_key(%s, 'matrix', '{acme}', null, '{read,import,hooks}')", (auth.hash_key(key),))
+        connection.execute("select bds.create_key(%s, 'matrix', '{acme}', null, '{read,import,hooks}')", (hash_key(key),))
         user = (
             "select bds.create_user('INFO@Example.com', '$argon2id$x', '{acme}'), count(*) from bds.password_of('info@EXAMPLE.com')"
         )

@@ -24,7 +24,7 @@ import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from app import auth
+from app.auth.keys import hash_key, make_key
 from app.database import embedded, migrate
 
 COMPANIES = ("alpha", "beta")
@@ -183,9 +183,9 @@ def world() -> Iterator[World]:
             connection.execute(LOGINS.encode())
             for company in COMPANIES:
                 connection.execute("select bds.create_company(%s)", (company,))
-            key = auth.make_key()
+            key = make_key()
             connection.execute(
-                "select bds.create_key(%s, 'soak', %s, null, '{read,import,hooks}')", (auth.hash_key(key), list(COMPANIES))
+                "select bds.create_key(%s, 'soak', %s, null, '{read,import,hooks}')", (hash_key(key), list(COMPANIES))
             )
         each = World(directory, url, _unused_port(), key)
         each.start_service()

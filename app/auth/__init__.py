@@ -8,8 +8,3 @@ passwords.py  hashes and verifies passwords
 tokens.py     signs login tokens, session cookies and CSRF tokens
 throttle.py   limits wrong credentials per address and minute
 """
-
-from app.auth.gate import CACHE_SECONDS, Gate, Identity
-from app.auth.keys import KEY, basic_key, hash_key, key_or_token, make_key
-
-__all__ = ["CACHE_SECONDS", "KEY", "Gate", "Identity", "basic_key", "hash_key", "key_or_token", "make_key"]

@@ -11,11 +11,9 @@ from typing import Any, Literal
 from psycopg.rows import class_row
 
 from app.auth.gate import SCOPES, Identity
-from app.auth.keys import hash_key, make_key
+from app.auth.keys import check_key_name, hash_key, make_key
 from app.database.database import Database
 from app.errors import ServiceError
-
-LONGEST_NAME = 100  # characters
 
 State = Literal["valid", "expired", "revoked"]
 
@@ -102,12 +100,6 @@ async def revoke_key(database: Database, identity: Identity, key_id: str) -> boo
     if row is None:
         raise ServiceError("not_found", f"no such key that you may revoke: {key_id}")
     return bool(row[0])
-
-
-def check_key_name(name: str) -> None:
-    """Raises ServiceError(malformed_request) unless the name is valid."""
-    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise ServiceError("malformed_request", f"expected a name of 1 to {LONGEST_NAME} printable characters", target="name")
 
 
 def _check(identity: Identity, name: str, companies: Sequence[str], scopes: Sequence[str], tenant: str | None) -> None:

@@ -11,13 +11,22 @@ import re
 import secrets
 from collections.abc import Mapping
 
+from app.errors import ServiceError
+
 PREFIX = "bds_"
+LONGEST_NAME = 100  # characters, of what a key is called
 KEY = re.compile(r"bds_[A-Za-z0-9_-]{43}")
 
 
 def make_key() -> str:
     """Return a new API key, to be shown once."""
     return PREFIX + secrets.token_urlsafe(32)
+
+
+def check_key_name(name: str) -> None:
+    """Raises ServiceError(malformed_request) unless the name is valid."""
+    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+        raise ServiceError("malformed_request", f"expected a name of 1 to {LONGEST_NAME} printable characters", target="name")
 
 
 def hash_key(key: str) -> bytes:

@@ -11,12 +11,11 @@ from typing import Any
 
 import psycopg
 
-from app import auth, logs
-from app.auth.key_admin import check_key_name
+from app import logs
+from app.auth.keys import check_key_name, hash_key, make_key
 from app.cli import accounts, demo, doctor, stdio, tables
 from app.cli.arguments import SCOPES
 from app.cli.command import FAILED
-from app.cli.imports import run_import, showing
 from app.cli.progress import Progress
 from app.cli.remote import given_service
 from app.config import Config
@@ -198,7 +197,7 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
         progress.show(phase, rows / total if total else None, f"{counted}{size / 1e6:,.1f} MB")
 
     try:
-        with exports.output(options.output) as out:
+        with stdio.output(options.output) as out:
             if service:
                 service.export(options.company, options.entity, given, out, show)
             else:
@@ -222,6 +221,8 @@ def follow_company(options: argparse.Namespace, config: Config) -> int:
 
 
 def load_demo(options: argparse.Namespace, config: Config) -> int:
+    from app.cli.imports import run_import, showing  # imported late, as in app/cli/feeds.py
+
     stdio.require_output()
     url = connections.resolve(config)
     with connections.connect(url) as connection:
@@ -276,10 +277,10 @@ def _new_key(
     connection: psycopg.Connection[Any], name: str, companies: list[str], scopes: list[str], expires: datetime | None = None
 ) -> str:
     check_key_name(name)
-    key = auth.make_key()
+    key = make_key()
     connection.execute(
         "select bds.create_key(%s, %s, %s, null, %s, %s)",
-        (auth.hash_key(key), name, list(dict.fromkeys(companies)), scopes, expires),
+        (hash_key(key), name, list(dict.fromkeys(companies)), scopes, expires),
     )
     return key
 

@@ -15,7 +15,6 @@ import psycopg
 
 from app.cli import stdio, tables
 from app.cli.command import Command, argument
-from app.cli.exports import output
 from app.cli.progress import Progress
 from app.config import Config
 from app.database import connections
@@ -101,7 +100,7 @@ def _private(path: str | None) -> Iterator[BinaryIO]:
         stdio.require_output()
         if sys.stdout.isatty():
             raise ServiceError("malformed_request", "a dump is not shown on a terminal: expected a pipe, or --output FILE")
-    with output(path) as out:
+    with stdio.output(path) as out:
         if stat.S_ISREG(os.fstat(out.fileno()).st_mode):
             os.fchmod(out.fileno(), 0o600)
         yield out

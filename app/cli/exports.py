@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import BinaryIO
 
-from app.cli import stdio
 from app.config import Config
 from app.database import connections, replicas
 from app.database.past import open_past
@@ -59,26 +56,3 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
                 await asyncio.to_thread(out.write, block)
                 written += len(block)
                 show(rows, total, written)
-
-
-@contextlib.contextmanager
-def output(path: str | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that appears only when it is complete."""
-    if path is None:
-        with stdio.binary_output() as standard:
-            yield standard
-        return
-    if Path(path).exists() and not Path(path).is_file():  # a pipe or a device is written as it is
-        with Path(path).open("wb") as file:
-            yield file
-        return
-    complete = Path(path).resolve()
-    part = Path(f"{complete}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(complete)
-    finally:
-        part.unlink(missing_ok=True)

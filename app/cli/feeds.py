@@ -12,7 +12,6 @@ from app.cli import stdio, tables
 from app.cli.arguments import read_id, read_name
 from app.cli.command import COMPANY, FAILED, PARTIAL, Command, argument
 from app.cli.companies import require_company
-from app.cli.imports import run_import, run_revert, showing
 from app.cli.remote import KEY_FILE, URL, given_service, segment
 from app.config import Config
 from app.database import connections
@@ -27,6 +26,8 @@ HEADER = ("id", "state", "started (UTC)", "seconds", "file", "mapper", "by", "wr
 
 
 def import_file(options: argparse.Namespace, config: Config) -> int:
+    from app.cli.imports import run_import, showing  # imported late: other commands need no import
+
     stdio.require_output()  # checked first: the import cannot be undone if its report cannot be written
     if options.mapper and options.entity:
         options.refuse("expected --entity or --mapper, got both: a mapper names its entities itself")
@@ -48,6 +49,8 @@ def _opened(name: str | None) -> AbstractContextManager[BinaryIO]:
 
 
 def revert_import(options: argparse.Namespace, config: Config) -> int:
+    from app.cli.imports import run_revert, showing
+
     stdio.require_output()  # as for an import
     service = given_service(options, config)
     with interruptible(), showing(None) as show:

@@ -18,8 +18,6 @@ from app.cli.companies import require_company
 from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
-from app.webhooks.hook import Hook, check_address, read_members
-from app.webhooks.registration import CREATE, HOOKS, parameters
 
 HEADER = ("id", "state", "failures", "last attempt (UTC)", "status", "queued", "entity", "url", "filter")
 # of a company that lives there: rows of one that has moved away may still be there
@@ -34,6 +32,8 @@ SWITCH = """
 
 
 def list_hooks(options: argparse.Namespace, config: Config) -> int:
+    from app.webhooks.registration import HOOKS  # imported late: other commands need no languages
+
     with connections.connect(connections.resolve_company(config, options.company)) as connection:
         require_company(connection, options.company)
         hooks = [row[0] for row in connection.execute(HOOKS + " order by h.number", (options.company,))]
@@ -53,6 +53,9 @@ def _line(hook: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def create_hook(options: argparse.Namespace, config: Config) -> int:
+    from app.webhooks.hook import Hook, check_address, read_members
+    from app.webhooks.registration import CREATE, parameters
+
     columns = None if options.columns is None else [name.strip() for name in options.columns.split(",")]
     members = {"entity": options.entity, "url": options.url, "filter": options.filter, "columns": columns}
     members |= {"allowInChangeSet": options.change_sets, "disabled": options.disabled}

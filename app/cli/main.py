@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
 import psycopg
 
@@ -74,6 +73,8 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _version() -> str:
+    from importlib import metadata  # imported late: only --version needs it
+
     try:
         return metadata.version("business-data-service")
     except metadata.PackageNotFoundError:  # a checkout that is not installed

@@ -11,7 +11,6 @@ from app.cli.command import COMPANY, Command, argument
 from app.cli.companies import require_company
 from app.config import Config
 from app.database import connections
-from app.mapper import store
 
 MAPPERS = """
     select name, format, to_char(created_at, 'YYYY-MM-DD HH24:MI'), to_char(updated_at, 'YYYY-MM-DD HH24:MI')
@@ -30,6 +29,8 @@ def list_mappers(options: argparse.Namespace, config: Config) -> int:
 
 
 def put_mapper(options: argparse.Namespace, config: Config) -> int:
+    from app.mapper import store  # imported late: other commands need no languages
+
     with stdio.binary_input() if options.file == "-" else Path(options.file).open("rb") as file:
         body = file.read()
     url = connections.resolve_company(config, options.company)
@@ -41,6 +42,8 @@ def put_mapper(options: argparse.Namespace, config: Config) -> int:
 
 
 def get_mapper(options: argparse.Namespace, config: Config) -> int:
+    from app.mapper import store
+
     with connections.connect(connections.resolve_company(config, options.company)) as connection:
         require_company(connection, options.company)
         row = connection.execute(store.TEXT, (options.company, options.name)).fetchone()
@@ -51,6 +54,8 @@ def get_mapper(options: argparse.Namespace, config: Config) -> int:
 
 
 def delete_mapper(options: argparse.Namespace, config: Config) -> int:
+    from app.mapper import store
+
     with connections.connect(connections.resolve_company(config, options.company)) as connection:
         require_company(connection, options.company)
         if connection.execute("select bds.delete_mapper(%s, %s)", (options.company, options.name)).fetchone() != (True,):

@@ -78,6 +78,29 @@ def binary_output() -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
 
 
+@contextlib.contextmanager
+def output(path: str | None) -> Iterator[BinaryIO]:
+    """Standard output, or a file that appears only when it is complete."""
+    if path is None:
+        with binary_output() as standard:
+            yield standard
+        return
+    if Path(path).exists() and not Path(path).is_file():  # a pipe or a device is written as it is
+        with Path(path).open("wb") as file:
+            yield file
+        return
+    complete = Path(path).resolve()
+    part = Path(f"{complete}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(complete)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def binary_input() -> BinaryIO:
     """Standard input for bytes.  Raises OSError if it is closed."""
     if sys.stdin is None:

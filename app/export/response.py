@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from app.auth import Identity
+from app.auth.gate import Identity
 from app.database.database import Database
 from app.database.past import open_past
 from app.database.replicas import require_position

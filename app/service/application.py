@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from aiohttp import web
 
 from app import metrics
-from app.auth import Gate
+from app.auth.gate import Gate
 from app.auth.login import Login
 from app.changes.hub import Hub
 from app.database.database import Database

@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 from aiohttp import web
 
-from app.auth import Gate, Identity
+from app.auth.gate import Gate, Identity
 from app.auth.login import Login, identify
 from app.changes import history, stream
 from app.changes.hub import Hub

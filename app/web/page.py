@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from app.auth import Gate, Identity
+from app.auth.gate import Gate, Identity
 from app.auth.login import ACTOR, Login, delete_cookie, identify
 from app.auth.tokens import COOKIE
 from app.database.database import Database

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from argon2 import PasswordHasher
 
-from app.auth import hash_key
+from app.auth.keys import hash_key
 from app.auth.passwords import Passwords, hash_password
 from app.cli.accounts import read_expiry
 from app.errors import ServiceError

@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from app import auth
-from app.auth import Gate, Identity, basic_key, hash_key, key_or_token, make_key
+from app.auth.gate import CACHE_SECONDS, Gate, Identity
+from app.auth.keys import KEY, basic_key, hash_key, key_or_token, make_key
 from app.config import Config
 from app.database.database import Database
 from app.errors import ServiceError
@@ -50,7 +50,7 @@ def test_keys_are_read_from_headers(headers: dict[str, str], odata: str | None, 
 
 def test_a_key_is_256_random_bits_behind_a_prefix() -> None:
     key = make_key()
-    assert auth.KEY.fullmatch(key)
+    assert KEY.fullmatch(key)
     assert len(base64.urlsafe_b64decode(key.removeprefix("bds_") + "=")) == 32
     assert key != make_key()
     assert len(hash_key(key)) == 32
@@ -113,7 +113,7 @@ def test_unknown_revoked_and_expired_keys_are_refused(operator: Operator, databa
             identity = await identify(opened, known)
             assert identity and await identify(opened, known) is identity
             operator.rows("select bds.revoke_key(%s)", (identity.key_id,))
-            async with asyncio.timeout(auth.CACHE_SECONDS / 2):
+            async with asyncio.timeout(CACHE_SECONDS / 2):
                 while await identify(opened, known):
                     await asyncio.sleep(0)
 
@@ -137,7 +137,7 @@ def test_cached_basic_credentials_count_only_as_they_were_sent(operator: Operato
             with pytest.raises(ServiceError):
                 await opened.identify({"Authorization": f"Bearer {key}"}, basic_only=True)
             operator.rows("select bds.revoke_key(%s)", (identity.key_id,))
-            async with asyncio.timeout(auth.CACHE_SECONDS / 2):
+            async with asyncio.timeout(CACHE_SECONDS / 2):
                 with pytest.raises(ServiceError):
                     while True:
                         await opened.identify(right)
@@ -240,7 +240,7 @@ def test_a_key_is_not_cached_beyond_its_expiry(operator: Operator, database_url:
         async with gate(database_url) as opened:
             expire("1 hour")
             assert await identify(opened, key)
-            assert opened._cache[hash_key(key)][0] > time.monotonic() + auth.CACHE_SECONDS / 2
+            assert opened._cache[hash_key(key)][0] > time.monotonic() + CACHE_SECONDS / 2
             opened.clear_cache()
             expire("0.3 s")
             before = time.monotonic()

@@ -9,7 +9,7 @@ import jwt
 import psycopg
 import pytest
 
-from app.auth import hash_key, make_key
+from app.auth.keys import hash_key, make_key
 from tests.auth.client import SignedIn, ask, basic, bearer, fresh_address, make_user, sign_in
 from tests.service.serving import Service
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.auth import make_key
+from app.auth.keys import make_key
 from app.auth.passwords import Passwords
 from app.config import read_networks
 from tests.auth.client import EMAIL, PASSWORD, ask, basic, bearer, fresh_address, login, make_user, sign_in
