@@ -58,11 +58,11 @@ def state(feed: Feed) -> str | None:
     return str(rows[0][0]) if rows else None
 
 
-def blocked(feed: Feed) -> bool:
-    """Whether a statement of an import waits for a lock."""
-    return bool(feed.operator.rows(
+def blocked(feed: Feed, imports: int = 1) -> bool:
+    """Whether statements of so many imports wait for a lock."""
+    return len(feed.operator.rows(
         "select from pg_stat_activity where datname = current_database() and application_name like 'bds%%' and wait_event_type = 'Lock'"
-    ))  # fmt: skip
+    )) >= imports  # fmt: skip
 
 
 def reaped(feed: Feed) -> bool:
