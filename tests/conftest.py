@@ -25,6 +25,8 @@ from app import logs
 from app.auth import passwords
 from app.database import embedded, migrate
 from app.places import cluster
+from tests import cpu
+from tests.cpu import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown  # noqa: F401
 
 TEMPLATE = "bds_template"
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
@@ -83,6 +85,7 @@ def server() -> Iterator[str]:
         make_template(make_conninfo(url, dbname=TEMPLATE))
         yield url
     finally:
+        cpu.add_server(directory)
         embedded.stop(directory)
         shutil.rmtree(directory)
 
