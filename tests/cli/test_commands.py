@@ -84,8 +84,8 @@ def test_the_first_administrator_needs_no_company(environment: dict[str, str], o
         (("import", "-", "--company", "acme", "--mapper", ""), 2, "argument --mapper: expected a name, got an empty one"),
     ],
 )
-def test_errors_are_one_line(environment: dict[str, str], arguments: tuple[str, ...], code: int, message: str) -> None:
-    ended = bds(environment, *arguments, input="{}")
+def test_errors_are_one_line(module_database_url: str, arguments: tuple[str, ...], code: int, message: str) -> None:
+    ended = bds({**os.environ, "BDS_DATABASE_URL": module_database_url}, *arguments, input="{}")
     assert ended.returncode == code
     assert message in ended.stderr and "Traceback" not in ended.stderr
     assert ended.stdout == ""
