@@ -58,7 +58,7 @@ begin
         perform bds_registry.describe_fields(e.name, e.table_name), bds_registry.describe_navigations(e.name)
         from bds.entities e where e.name = referrer;
     end loop;
-    perform bds_feed.install(entity);  -- those whose statements named it
+    perform bds_feed.install(entity);
     perform pg_notify('bds_catalog', '');
 end
 $$;

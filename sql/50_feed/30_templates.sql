@@ -101,6 +101,8 @@ create function bds_feed.install(entity_name text default null)
 as $$
 declare
     templates text := (select md5(string_agg(t::text, '' order by t.signature)) from bds_feed.templates t);
+    ranks     constant text[] := '{rank, family}';  -- of which statements tell nothing
+    before    jsonb[] := array(select to_jsonb(e) - ranks from bds_feed.entities e);
     this      bds_feed.entities;
     scope     jsonb;
     made      text;
@@ -110,7 +112,12 @@ begin
     delete from bds_feed.tables t where t.entity <> '*' and t.entity not in (select e.name from bds_feed.entities e);
     perform bds_feed.uninstall(v.entity) from bds_feed.versions v where v.entity not in (select e.name from bds_feed.entities e);
     delete from bds_feed.versions v where v.entity not in (select e.name from bds_feed.entities e);
-    for this in select e.* from bds_feed.entities e loop  -- statements of one may name another
+    for this in
+        -- statements of an entity name its parent, its children and what it refers to; its row tells what has become of those
+        select e.* from bds_feed.entities e
+        where entity_name is null or e.name = entity_name or entity_name = any (e.beside) or to_jsonb(e) - ranks <> all (before)
+            or e.name not in (select v.entity from bds_feed.versions v)
+    loop
         scope := bds_feed.scope_of(this);
         made := md5(templates || scope);
         if not exists (

@@ -153,3 +153,28 @@ def test_items_of_every_type_find_their_rows_in_any_order(stock: Feed) -> None:
     assert stock.good(boxes=boxes)["cards"] == {"created": 2000}
     shuffled = [{**each, "cards": chance.sample(each["cards"], 40)} for each in boxes]
     assert stock.good(boxes=shuffled)["cards"] == {"unchanged": 2000}
+
+
+def test_a_registration_makes_what_all_registrations_would_make(stock: Feed) -> None:
+    """It looks at the entities beside the one that it registers, and at those whose order has changed with it."""
+    dba = stock.operator
+    made = "select entity, version, functions, (select jsonb_agg(t order by t.name) from bds_feed.tables t where t.entity = v.entity) from bds_feed.versions v order by 1"
+    for statement in (
+        "alter table data.labels add column size_id bigint, add foreign key (company_id, size_id) references data.sizes (company_id, id);"
+        " select bds.register('data.labels')",
+        "alter table data.sizes add column label_id bigint, add foreign key (company_id, label_id) references data.labels (company_id, id);"
+        " select bds.register('data.sizes')",  # a circle
+        "alter table data.sizes drop constraint sizes_company_id_size_key, add column code text, add unique (company_id, code);"
+        " select bds.register('data.sizes')",  # other lookups
+        "alter table data.cards rename box_id to case_id; select bds.register('data.cards', parent => 'case_id')",
+        "alter table data.slips add column card_id bigint, add foreign key (company_id, card_id) references data.cards (company_id, id);"
+        " select bds.register('data.slips', parent => 'card_id')",  # another parent
+        "select bds.register('data.slips')",  # no child any more
+        "alter table data.boxes rename to crates; select bds.register('data.crates', entity => 'boxes')",
+        f"select bds.unregister('uses'), bds.unregister('{LONG}'), bds.unregister('labels')",
+        "select bds.register('data.labels', entity => 'tags')",
+    ):  # fmt: skip
+        dba.connection.execute(statement.encode())
+        found = dba.rows(made)
+        dba.connection.execute("select bds_feed.install()")
+        assert dba.rows(made) == found, statement
