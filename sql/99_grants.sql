@@ -182,3 +182,28 @@ alter function bds.route_changes owner to bds_dispatcher;
 alter function bds.test_hook owner to bds_dispatcher;
 alter function bds.update_hook owner to bds_dispatcher;
 revoke create on schema bds from bds_dispatcher;
+
+-- Names and definitions that are compared with those of another session are printed alike, whatever either has set.  What is
+-- generated (bds_log, bds_import) prints none. ------------------------------------------------------------------------------------
+
+do $$
+declare
+    printing record;
+begin
+    for printing in
+        select p.oid::regprocedure as function, p.prosrc ~ 'pg_get_(expr|function_sqlbody|[a-z]+def)\(' as prints_values
+        from pg_proc p
+        where p.pronamespace::regnamespace::text ~ '^bds' and p.pronamespace::regnamespace::text not in ('bds_log', 'bds_import')
+            and p.prosrc ~ '%I|%\d\$I|quote_ident|::reg|pg_get_|bds_impl\.(fill|expand)|bds_registry\.statements'
+            and (p.proconfig is not null or p.prosrc ~ 'pg_get_')  -- others are parts of the statements that call them
+    loop
+        execute format(
+            'alter function %s set quote_all_identifiers = off %s', printing.function,
+            case when printing.prints_values then
+                'set datestyle = ''ISO, MDY'' set timezone = ''UTC'' set intervalstyle = ''postgres'' set bytea_output = ''hex'' '
+                'set extra_float_digits = 1'
+            end
+        );
+    end loop;
+end
+$$;

@@ -193,8 +193,6 @@ create function bds_registry.finite_checks(
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    set timezone = 'UTC'
-    set datestyle = 'ISO'
 as $$
     select case when octet_length(c.attname) <= 53 then c.attname else md5(c.attname) end || '_is_finite', c.attname, d.condition, (
         select min(k.conname) from pg_constraint k

@@ -128,6 +128,31 @@ def test_what_protects_a_table_may_be_added_to_and_a_table_may_be_renamed(acme: 
     assert problems(acme) == []
 
 
+PRINTED_OTHERWISE = """
+    set datestyle = 'SQL, DMY'; set timezone = 'Asia/Tokyo'; set intervalstyle = 'iso_8601'; set bytea_output = 'escape';
+    set extra_float_digits = -15; set quote_all_identifiers = on;
+"""
+
+
+def test_sessions_that_print_otherwise_find_nothing_and_leave_nothing(acme: Operator, connect) -> None:
+    acme.connection.execute(
+        "create type data.mood as enum ('a'); alter table data.stores add since timestamptz default '2026-01-02 03:04Z' check (since <> '2026-01-01Z'),"
+        " add span interval default '1 day', add octets bytea default '\\x00', add share float8 default 0.1, add mood data.mood,"
+        " add twice float8 generated always as (share * 0.3) stored; select bds.register('data.stores')"
+    )
+    other = connect()
+    other.execute(PRINTED_OTHERWISE)
+    for session in (other, acme.connection):
+        assert session.execute("select kind, object, detail from bds.problems").fetchall() == []
+        assert session.execute("select * from bds_registry.due_parts()").fetchall() == []
+        assert session.execute("select bds.compare_log('acme', 'stores')").fetchall() == []
+        session.execute("select bds.register('data.stores')")
+    other.execute("select bds.register('data.stores')")
+    assert acme.rows("select kind, object, detail from bds.problems") == []
+    assert acme.rows("select * from bds_registry.due_parts()") == []
+    assert acme.rows("select count(distinct version) from bds_feed.versions") == acme.rows("select count(*) from bds_feed.versions")
+
+
 def test_a_column_dropped_by_cascade_is_lost(acme: Operator) -> None:
     acme.connection.execute("alter table data.stores drop column city cascade")
     lost = "it was dropped by other means than bds.drop_column: values that no record has are lost"
