@@ -324,3 +324,11 @@ def test_any_other_type_is_refused_by_name_and_disturbs_nobody(world: World, typ
         connection.execute("select bds.register('data.odd')")
     assert caught.value.sqlstate == "BD005"
     assert "jsonb" in (caught.value.diag.message_hint or "") and world.service.odata("/$metadata").status == 200
+
+
+def test_a_view_over_it_is_not_in_the_way_when_the_table_is_registered_again(world: World) -> None:
+    connection = world.service.operator.connection
+    connection.execute("create view data.mine as select * from api.samples")
+    connection.execute("select bds.register('data.samples')")
+    connection.execute("drop view data.mine")
+    assert connection.execute("select kind, object, detail from bds.problems").fetchall() == []

@@ -92,7 +92,7 @@ class Login:
     async def begin_session(self, address: str | None, email: str, password: str) -> SessionCredentials:
         """Begin a session.  Raises ServiceError: unauthorized, too_many_requests."""
         user = await self._verify(address, email, password)
-        session = await self._store_session(user, password, address)
+        session = await self._store_session(email, user, password, address)
         signer = await self._gate.signer()
         token, expires = signer.sign("token", session, user.id)
         cookie, _ = signer.sign("cookie", session, user.id)
@@ -132,35 +132,41 @@ class Login:
 
         Raises ServiceError: unauthorized, too_many_requests, busy; TimeoutError if the password is not hashed in time.
         """
-        # no stored address has lone surrogates or U+0000, and PostgreSQL rejects them in a parameter
-        named = email.strip().encode("utf-8", "replace").decode().replace("\0", "?")
-
-        async def check() -> VerifiedUser | None:
-            async with self._database.service() as connection:
-                row = await (await connection.execute(PASSWORD_OF, (named,))).fetchone()
-            user = VerifiedUser(*row) if row else None
-            return user if await self._passwords.verify(password, user.password_hash if user else None) else None
-
-        user = await self._gate.throttle.attempt(address, named, check)
+        named = _stored(email)
+        user = await self._gate.throttle.attempt(address, named, lambda: self._find(named, password))
         if user is None:
             metrics.refused_credentials.inc()
             raise wrong_login()
         return user
 
-    async def _store_session(self, user: VerifiedUser, password: str, address: str | None) -> str:
-        """Return the id of a new session.  Raises ServiceError(unauthorized) if the password was replaced since it was verified."""
-        stronger = await asyncio.to_thread(rehash_if_weak, password, user.password_hash)
+    async def _find(self, named: str, password: str) -> VerifiedUser | None:
+        """The user with this email address; None if there is none, or the password is another."""
         async with self._database.service() as connection:
-            cursor = await connection.execute(BEGIN, (user.id, user.password_hash, LIFETIME["cookie"], stronger, address))
-            row = await cursor.fetchone()
-        if row is None or row[0] is None:
-            raise wrong_login()
-        return str(row[0])
+            row = await (await connection.execute(PASSWORD_OF, (named,))).fetchone()
+        user = VerifiedUser(*row) if row else None
+        return user if await self._passwords.verify(password, user.password_hash if user else None) else None
+
+    async def _store_session(self, email: str, user: VerifiedUser | None, password: str, address: str | None) -> str:
+        """Return the id of a new session.  Raises ServiceError(unauthorized) if the password was replaced since it was verified."""
+        while user is not None:
+            stronger = await asyncio.to_thread(rehash_if_weak, password, user.password_hash)
+            async with self._database.service() as connection:
+                cursor = await connection.execute(BEGIN, (user.id, user.password_hash, LIFETIME["cookie"], stronger, address))
+                row = await cursor.fetchone()
+            if row is not None and row[0] is not None:
+                return str(row[0])
+            user = await self._find(_stored(email), password)  # another login may have replaced a weak hash of the same password
+        raise wrong_login()
 
     def _signed_out(self, request: web.Request) -> web.Response:
         response = web.Response(status=204, headers={"Cache-Control": "no-store"})
         delete_cookie(response, request)
         return response
+
+
+def _stored(email: str) -> str:
+    """The address as it could be stored: none has lone surrogates or U+0000, and PostgreSQL rejects them in a parameter."""
+    return email.strip().encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def set_cookie(response: web.Response, request: web.Request, session: SessionCredentials) -> None:

@@ -217,19 +217,22 @@ create function bds_registry.replaces_views(this bds.entities)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
+as $$
     -- CREATE OR REPLACE VIEW adds columns at the end, and leaves the others as they are
-    return not exists (
+    select not exists (
         select from pg_attribute v
         left join (
             select row_number() over (order by a.attname <> 'company_id', a.attnum) as n,
-                case a.attname when 'company_id' then 'company_id' else bds_registry.camel_case(a.attname) end as name, a.atttypid,
-                a.atttypmod, a.attcollation
-            from pg_attribute a
-            where a.attrelid = (this).table_name and a.attnum > 0 and not a.attisdropped
+                case a.attname when 'company_id' then 'company_id' else bds_registry.camel_case(a.attname) end as name, t.shown,
+                case when t.shown = a.atttypid then a.atttypmod else -1 end as typmod, a.attcollation
+            from bds_registry.typed_columns(this.table_name) c
+            join pg_attribute a on a.attrelid = this.table_name and a.attnum = c.attnum
+            join bds_impl.types t on t.name = c.type
         ) c on c.n = v.attnum
-        where v.attrelid = to_regclass(format('api.%I', (this).name)) and v.attnum > 0
-            and (v.attname, v.atttypid, v.atttypmod, v.attcollation) is distinct from (c.name, c.atttypid, c.atttypmod, c.attcollation)
+        where v.attrelid = to_regclass(format('api.%I', this.name)) and v.attnum > 0
+            and ((v.attname, v.atttypid, v.atttypmod) is distinct from (c.name, c.shown, c.typmod) or v.attcollation <> c.attcollation and c.attcollation <> 0)
     );
+$$;
 comment on function bds_registry.replaces_views(bds.entities) is
     'Whether the views of an entity can be replaced by those of its table as it is; else they are dropped and made anew';
 

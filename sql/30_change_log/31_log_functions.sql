@@ -261,15 +261,16 @@ create function bds_change_log.old_value(this bds.entities, event text)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return case event
+as $$
+    select case event
         when 'insert' then 'null'
         -- null for a column that was null, no member for an unchanged column; a table may have no columns of its own
         when 'update' then coalesce(
             (
                 select E'json_object(\n                ' || string_agg(
-                    format(
-                        $sql$%L : case when o.%2$I is distinct from r.%2$I then coalesce(to_json(o.%2$I), 'null'::json) end$sql$,
-                        f.name, f.column_name
+                    bds_impl.fill(
+                        '{field:L} : case when o.{column:I} is distinct from r.{column:I} then coalesce(to_json(o.{column:I}), ''null''::json) end',
+                        'field', f.name, 'column', f.column_name
                     ),
                     E',\n                ' order by f.ordinal
                 ) || E'\n                absent on null returning json\n            )::jsonb'
@@ -286,6 +287,7 @@ create function bds_change_log.old_value(this bds.entities, event text)
             where f.entity = this.name
         )
     end;
+$$;
 comment on function bds_change_log.old_value(bds.entities, text) is
     'The expression of old rows o and new rows r that is logged as old';
 

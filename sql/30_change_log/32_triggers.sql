@@ -53,12 +53,12 @@ create function bds_change_log.has_turn(of_row text)
     language sql
     immutable
     -- A row without a company has no turn, whether the setting is null or ''.
-    return format(
+    return replace(
         $sql$coalesce(
-            %1$s.company_id = nullif(current_setting('bds.company', true), ''),
-            strpos(current_setting('bds.turns', true), ',' || %1$s.company_id || '@') > 0
+            {row}.company_id = nullif(current_setting('bds.company', true), ''),
+            strpos(current_setting('bds.turns', true), ',' || {row}.company_id || '@') > 0
         )$sql$,
-        of_row
+        '{row}', of_row
     );
 comment on function bds_change_log.has_turn(text) is
     'A condition on a row: it belongs to the named company or, if none is named, to one whose turn the transaction has. False or null '
@@ -132,7 +132,7 @@ as $$
         end;$sql$,
         'values', string_agg(format('new.%I::text', f.column_name), ', '),
         'entity', this.name,
-        'copies', string_agg(format('new.%1$I := old.%1$I;', f.column_name), ' '),
+        'copies', string_agg(bds_impl.fill('new.{column:I} := old.{column:I};', 'column', f.column_name), ' '),
         'check', bds_registry.function_of(this.name, 'check')
     )
     from bds.fields f

@@ -8,22 +8,25 @@ create function bds_change_log.past_hash(this bds.entities, at timestamptz)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return (
+as $$
         select format(
             'hash_record_extended(row(%s), 0)',
             string_agg(
                 case
                     when a.attnum is null then 'null::text'  -- dropped: bds.drop_column has emptied it
                     when format_type(a.atttypid, a.atttypmod) = h.type then format('r.%I', a.attname)
-                    else format('case when pg_input_is_valid(r.%1$I::text, %2$L) then r.%1$I::text::%2$s end', a.attname, h.type)
+                    else bds_impl.fill(
+                        'case when pg_input_is_valid(r.{column:I}::text, {type:L}) then r.{column:I}::text::{type} end',
+                        'column', a.attname, 'type', h.type
+                    )
                 end,
                 ', ' order by h.ordinal
             )
         )
         from bds.column_history h
         left join pg_attribute a on a.attrelid = this.table_name and a.attnum = h.ordinal and not a.attisdropped
-        where h.entity = this.name and h.column_name <> 'company_id' and h.since <= at and at < h.until
-    );
+        where h.entity = this.name and h.column_name <> 'company_id' and h.since <= at and at < h.until;
+$$;
 comment on function bds_change_log.past_hash(bds.entities, timestamptz) is
     'The expression that was logged as row_hash of a row r at a time, over the current columns';
 

@@ -23,25 +23,25 @@ create function bds_change_log.erase_values(
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    execute format(
+    execute bds_impl.fill(
         $sql$
         with found as materialized (
             select l.id, l.created_at, jsonb_object_agg(o.key, null) as erased, array_agg(o.value) as "values"
-            from %1$s l
+            from {log} l
             cross join lateral jsonb_each_text(l.old) o
             where l.company_id = $1 and l.row_id = $3 and l.entity = $2 and o.value is not null
                 and o.key = any (bds_change_log.names_then($2, $4, l.created_at))
             group by l.id, l.created_at
         ),
         erased as (
-            update %1$s l set old = l.old || f.erased
+            update {log} l set old = l.old || f.erased
             from found f
             where l.company_id = $1 and l.row_id = $3 and l.id = f.id and l.created_at = f.created_at
             returning 1
         )
         select (select count(*) from erased), (select array_agg(distinct v) from found f cross join unnest(f."values") v)
         $sql$,
-        log
+        'log', log::text
     )
     into records, "values"
     using company, entity, id, columns;

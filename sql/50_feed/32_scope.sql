@@ -40,10 +40,19 @@ create function bds_feed.written_value(c bds.import_columns, otherwise text, key
 as $$
     select case
         when c.target is not null then
-            format($sql$case when %1$s is null then %2$s when %1$s <> e'\x01' then %3$I.id end$sql$, r.given, otherwise, 'ref_' || c.name)
+            bds_impl.fill(
+                $sql$case when {given} is null then {otherwise} when {given} <> e'\x01' then {ref:I}.id end$sql$,
+                'given', r.given, 'otherwise', otherwise, 'ref', 'ref_' || c.name
+            )
         when c.is_unique then
-            format('case when %1$s is not null then %1$s when %2$s is null then %3$s else %4$s end', key, r.given, otherwise, r.read)
-        else format($sql$case when %1$s is null then %2$s when %1$s = e'\x01' then %3$s else %4$s end$sql$, r.given, otherwise, r.cleared, r.read)
+            bds_impl.fill(
+                'case when {key} is not null then {key} when {given} is null then {otherwise} else {read} end',
+                'key', key, 'given', r.given, 'otherwise', otherwise, 'read', r.read
+            )
+        else bds_impl.fill(
+            $sql$case when {given} is null then {otherwise} when {given} = e'\x01' then {cleared} else {read} end$sql$,
+            'given', r.given, 'otherwise', otherwise, 'cleared', r.cleared, 'read', r.read
+        )
     end
     from bds_feed.read_value(c) r;
 $$;
@@ -105,7 +114,8 @@ as $$
         'name', c.name, 'field', (select f.name from bds.fields f where f.entity = c.entity and f.column_name = c.column_name),
         'column', c.column_name, 'type', c.sql_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
         'key', 'key_' || c.name, 'unique', c.is_unique, 'is_parent', c.is_parent, 'expected', r.expected,
-        'given', r.given, 'valid', r.valid, 'sound', format($sql$(%1$s is null or %1$s = e'\x01' or %2$s)$sql$, r.given, r.valid), 'value', r.value, 'named', r.named, 'cleared', format('(%s)::%s', r.cleared, c.sql_type),
+        'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named, 'cleared', format('(%s)::%s', r.cleared, c.sql_type),
+        'sound', bds_impl.fill($sql$({given} is null or {given} = e'\x01' or {valid})$sql$, 'given', r.given, 'valid', r.valid),
         'is_constant', r.cleared !~ '\w\(',  -- what a function gives now is not what it gave then
         -- a nested record names its parent even where no record does
         'gives', case
@@ -122,13 +132,17 @@ as $$
         -- lines are told apart by their product and by texts, if these say something
         'tells', c.name = 'product' or k.is_text,
         'says', format(case when k.is_text then $sql$x.%I::text <> ''$sql$ else 'x.%I is not null' end, '=' || c.column_name),
-        'missing', format($sql$(%1$s = e'\x01' or m.is_new and m.operation <> 'update' and %1$s is null%2$s%3$s)$sql$, r.given,
-            case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) end,
-            case when c.is_parent then ' and s."@parent" is null' end),
+        'missing', bds_impl.fill(
+            $sql$({given} = e'\x01' or m.is_new and m.operation <> 'update' and {given} is null{no_key}{no_parent})$sql$, 'given', r.given,
+            'no_key', case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) else '' end,
+            'no_parent', case when c.is_parent then ' and s."@parent" is null' else '' end
+        ),
         -- In a circle of entities the other row may be written later: such a reference is null at first, and written again.
         'to_write', case when c.target = any (this.waits) and not c.required then
-            format('case when %1$L = any ($4) and %2$s in (select w.target from pg_temp.%3$I w where w.is_new) then null else %2$s end',
-                c.target, d.value, 'map_' || c.target) else d.value end
+            bds_impl.fill(
+                'case when {target:L} = any ($4) and {value} in (select w.target from pg_temp.{map:I} w where w.is_new) then null else {value} end',
+                'target', c.target, 'value', d.value, 'map', 'map_' || c.target
+            ) else d.value end
     ) || coalesce(bds_feed.target_scope(c), '{}')
     from bds_feed.read_value(c) r
     cross join lateral (select t.typcategory = 'S' from pg_type t where t.oid = c.sql_type::regtype) as k (is_text)

@@ -105,7 +105,7 @@ as $$
             E',\n            '
         ),
         string_agg(format('when not pg_input_is_valid((%s)::text, %L) then %L', v.logged, c.sql_type, c.field), ' ') filter (where c.is_altered),
-        string_agg(format('t.%1$I is distinct from w.%1$I', c.column_name), ' or ') filter (where c.column_name = any (touched)),
+        string_agg(bds_impl.fill('t.{column:I} is distinct from w.{column:I}', 'column', c.column_name), ' or ') filter (where c.column_name = any (touched)),
         string_agg(format('case when r.left_as ? %L then t.%I is distinct from %s else false end', c.field, c.column_name, v.left_as), ' or ')
     from bds_revert.columns_of(entity_name) c
     cross join lateral (

@@ -41,7 +41,7 @@ begin
         join bds.entities u on u.table_name = k.conrelid
         cross join lateral (
             select string_agg(format('t.%I = o.%I', a.attname, b.attname), ' and ') as condition,
-                string_agg(format('x.%I is distinct from t.%1$I', a.attname), ' or ')
+                string_agg(bds_impl.fill('x.{column:I} is distinct from t.{column:I}', 'column', a.attname), ' or ')
                     filter (where a.attname in (select o.column_name from bds_revert.columns_of(u.name) o)) as leaves
             from unnest(k.conkey, k.confkey) as p (own, other)
             join pg_attribute a on a.attrelid = k.conrelid and a.attnum = p.own

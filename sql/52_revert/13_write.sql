@@ -17,7 +17,7 @@ begin
         from pg_temp.revert_entities e
         cross join lateral (
             select string_agg(format('%I', c.column_name), ', ') as columns, string_agg(format('u.%I', c.column_name), ', ') as values,
-                string_agg(format('%1$I = u.%1$I', c.column_name), ', ') filter (where c.column_name = any (e.touched)) as changes
+                string_agg(bds_impl.fill('{column:I} = u.{column:I}', 'column', c.column_name), ', ') filter (where c.column_name = any (e.touched)) as changes
             from bds_revert.columns_of(e.name) c
         ) list
         cross join lateral (values

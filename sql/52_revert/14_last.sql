@@ -83,13 +83,13 @@ begin
         where (e.creates or c.column_name = any (e.touched)) and w.value is not null and w.condition <> ''
         order by e.rank
     loop
-        execute format(
+        execute bds_impl.fill(
             $sql$
-            update pg_temp.%1$I u
-            set "@last" = coalesce(u."@last", '{}') || jsonb_build_object(%2$L, u.%2$I), %2$I = %3$s
-            where u."@action" in ('create', 'update') and not u."@failed" and (%4$s)
+            update pg_temp.{rows:I} u
+            set "@last" = coalesce(u."@last", '{}') || jsonb_build_object({column:L}, u.{column:I}), {column:I} = {value}
+            where u."@action" in ('create', 'update') and not u."@failed" and ({condition})
             $sql$,
-            'revert_' || this.name, this.column_name, this.value, this.condition
+            'rows', 'revert_' || this.name, 'column', this.column_name, 'value', this.value, 'condition', this.condition
         ) using company;
     end loop;
     perform bds_revert.note_alone(company, e) from pg_temp.revert_entities e where e.updates;
@@ -111,7 +111,7 @@ begin
         where u."@last" is not null and u."@action" = 'update' and t.company_id = (select $1) and t.id = u.id and not (%s)
         $sql$,
         'revert_' || this.name, this.table_name,
-        coalesce((select string_agg(format('t.%1$I is distinct from u.%1$I', c), ' or ') from unnest(this.touched::text[]) c), 'false')
+        coalesce((select string_agg(bds_impl.fill('t.{column:I} is distinct from u.{column:I}', 'column', c), ' or ') from unnest(this.touched::text[]) c), 'false')
     ) using company;
 end
 $$;
@@ -129,9 +129,9 @@ declare
 begin
     for this in
         select e.name, e.table_name, string_agg(
-            format(
-                '%1$I = case when u."@last" ? %1$L then (%3$s)::%2$s else t.%1$I end', c.column_name, c.sql_type,
-                bds_impl.fill(c.logged, 'state', 'u."@last"', 'field', c.column_name)
+            bds_impl.fill(
+                '{column:I} = case when u."@last" ? {column:L} then ({value})::{type} else t.{column:I} end', 'column', c.column_name,
+                'value', bds_impl.fill(c.logged, 'state', 'u."@last"', 'field', c.column_name), 'type', c.sql_type
             ),
             ', '
         ) as changes

@@ -8,7 +8,13 @@ create function bds_revert.lists_of_wanted(entity_name text)
     set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(string_agg(v.differs, ' or '), 'false'),
-        string_agg(format(', case when t.id is null or %s then %s else t.%3$I end as %3$I', v.is_known, v.wanted, c.column_name), ''),
+        string_agg(
+            bds_impl.fill(
+                ', case when t.id is null or {is_known} then {wanted} else t.{column:I} end as {column:I}',
+                'is_known', v.is_known, 'wanted', v.wanted, 'column', c.column_name
+            ),
+            ''
+        ),
         coalesce(
             string_agg(
                 format('(%s, %L, to_json(%s)::text, to_json(t.%I)::text, %s)', c.n, c.field, v.wanted, c.column_name, v.differs), ', '
@@ -19,9 +25,9 @@ as $$
     cross join lateral (
         select format('coalesce(k.known ? %L, false)', c.field) as is_known,
             case when c.is_unique or c.target is not null
-                then format(
-                    'case when u."@last" ? %1$L then (%3$s)::%2$s else u.%1$I::%2$s end', c.column_name, c.sql_type,
-                    bds_impl.fill(c.logged, 'state', 'u."@last"', 'field', c.column_name)
+                then bds_impl.fill(
+                    'case when u."@last" ? {column:L} then ({value})::{type} else u.{column:I}::{type} end', 'column', c.column_name,
+                    'value', bds_impl.fill(c.logged, 'state', 'u."@last"', 'field', c.column_name), 'type', c.sql_type
                 )
                 else format('u.%I::%s', c.column_name, c.sql_type)
             end as wanted
@@ -74,7 +80,7 @@ begin
         where u."@n" = o."@n"
         $sql$,
         rows,
-        (select string_agg(format(', %1$I = o.%1$I', c.column_name), '') from bds_revert.columns_of(this.name) c),
+        (select string_agg(bds_impl.fill(', {column:I} = o.{column:I}', 'column', c.column_name), '') from bds_revert.columns_of(this.name) c),
         bds_revert.odd_rows(this.name, this.table_name, (select l.values from bds_revert.lists_of_wanted(this.name) l), '')
     ) using company;
     perform bds_revert.note_actions(this.name);
