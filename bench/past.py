@@ -17,8 +17,8 @@ import psycopg
 from app.database import connections
 from app.database.catalog import Catalog
 from app.database.past import NAME_VERSION, Moment, model_of, parameters
-from app.query import sql_statements
-from app.query.options import parse_query
+from app.query.check.options import parse_query
+from app.query.sql import statements as sql_statements
 from bench.documents import write_basis, write_products
 from bench.memory import watched
 from bench.place import COMPANY, Place, Service, load, service, settle

@@ -18,7 +18,7 @@ import psycopg
 
 from app.database import connections
 from app.database.catalog import Catalog
-from app.query.sql_conditions import compile_filter
+from app.query.sql.conditions import compile_filter
 from bench.place import BDS, COMPANY, PATIENCE, Place, settle
 from bench.table import Result, say, timed
 

@@ -13,9 +13,9 @@ import pytest
 
 from app.database import connections
 from app.formats import READABLE
-from app.query.check_where import WhereChecker
-from app.query.parse_where import parse_filter
-from app.query.print_odata import filter_text
+from app.query.check.print_odata import filter_text
+from app.query.check.where import WhereChecker
+from app.query.parse.where import parse_filter
 from tests.auth.client import ask, make_user
 from tests.export.exported import send
 from tests.feed.conftest import Feed

@@ -11,8 +11,8 @@ from app.database.database import Database
 from app.database.past import Moment, model_of
 from app.database.session import Session
 from app.errors import ServiceError
-from app.query.query import Query
-from app.query.sql_statements import page
+from app.query.check.query import Query
+from app.query.sql.statements import page
 from app.types import named
 
 # A value in the format of /c: ids are text, times are UTC with a Z.

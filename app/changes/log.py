@@ -18,9 +18,9 @@ from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
 from app.database.session import Session, read_row_on
 from app.errors import ServiceError
-from app.query.query import Query
-from app.query.sql_rows import RECORDS
-from app.query.tree import Column, Comparison, Constant, Expression, Junction, Membership
+from app.query.check.query import Query
+from app.query.check.tree import Column, Comparison, Constant, Expression, Junction, Membership
+from app.query.sql.rows import RECORDS
 
 # The month of a change, and the first month that begins after another one: ids and times rise together; and the first change kept.
 MONTHS: LiteralString = """

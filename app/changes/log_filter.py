@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.errors import QueryError
-from app.query.check_where import WhereChecker
-from app.query.nodes import Literal, Operation, Path
-from app.query.tree import Expression
+from app.query.check.tree import Expression
+from app.query.check.where import WhereChecker
+from app.query.parse.nodes import Literal, Operation, Path
 
 OPERATIONS = ("create", "update", "delete")
 EQUALITY = ("eq", "ne", "in")

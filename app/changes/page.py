@@ -15,12 +15,12 @@ from app.changes.log import CHANGES, ID_COLUMN, between, find_months, log_query,
 from app.database.catalog import Catalog
 from app.database.session import Session
 from app.errors import ServiceError
-from app.query import sql_statements
-from app.query.query import Query
-from app.query.sql_parameters import Statement
-from app.query.sql_rows import RECORDS
-from app.query.sql_select import Select
-from app.query.tree import Comparison, Constant, Expression, Junction, Order
+from app.query.check.query import Query
+from app.query.check.tree import Comparison, Constant, Expression, Junction, Order
+from app.query.sql import statements as sql_statements
+from app.query.sql.parameters import Statement
+from app.query.sql.rows import RECORDS
+from app.query.sql.select import Select
 from app.types.literals import INT8
 
 PAGE = 500  # records

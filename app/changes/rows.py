@@ -17,14 +17,15 @@ from app.database.past import Moment, model_of, name_version, require_version_ke
 from app.database.replicas import require_position
 from app.database.session import Row, Session, read_row_on
 from app.errors import QueryError, about
-from app.query import parse_where, sql_statements
-from app.query.cache import Cache
-from app.query.check_where import WhereChecker
-from app.query.moments import moment_of
-from app.query.query import Query
-from app.query.sql_parameters import Statement
-from app.query.sql_rows import NESTED, Style
-from app.query.tree import Column, Comparison, Constant, Expression, Order
+from app.query.check.moments import moment_of
+from app.query.check.query import Query
+from app.query.check.tree import Column, Comparison, Constant, Expression, Order
+from app.query.check.where import WhereChecker
+from app.query.parse import where as parse_where
+from app.query.sql import statements as sql_statements
+from app.query.sql.cache import Cache
+from app.query.sql.parameters import Statement
+from app.query.sql.rows import NESTED, Style
 from app.types import TYPES
 from app.types.literals import INT8
 

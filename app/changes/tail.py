@@ -24,7 +24,7 @@ from app.database.connections import RECONNECT
 from app.database.database import Database
 from app.database.session import Session
 from app.errors import ServiceError
-from app.query.sql_parameters import Statement
+from app.query.sql.parameters import Statement
 
 log = logging.getLogger("bds.changes")
 

@@ -18,7 +18,7 @@ from psycopg.waiting import Wait
 from app.export import statements
 from app.export.request import ExportRequest
 from app.export.row_formats import LineFormat
-from app.query.sql_parameters import Statement
+from app.query.sql.parameters import Statement
 
 BLOCK = 256 << 10  # bytes from which a block of rows is full
 WORTHWHILE = 64 << 10  # bytes from which a block is handed on while the server has no more rows ready

@@ -15,9 +15,9 @@ from app.database.past import Moment, model_of
 from app.errors import QueryError, ServiceError
 from app.export.shape import line_shape, record_shape
 from app.formats import CUSTOM, FORMATS, Format, find
-from app.query.moments import moment_of
-from app.query.options import EXPORT, parse_query
-from app.query.query import Query
+from app.query.check.moments import moment_of
+from app.query.check.options import EXPORT, parse_query
+from app.query.check.query import Query
 
 PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "version", "at")
 

@@ -12,8 +12,8 @@ from itertools import count
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
-from app.query.query import Query
-from app.query.tree import Column, Type
+from app.query.check.query import Query
+from app.query.check.tree import Column, Type
 
 NESTED = 1_000  # row numbers of child records begin here, above those of the lambdas in a filter
 

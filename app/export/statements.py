@@ -23,14 +23,14 @@ from app.export.shape import (
     record_shape,
     template_shape,
 )
-from app.query.query import Query
-from app.query.sql_expressions import NOTHING
-from app.query.sql_parameters import COMPANY, SKIP, TOP, Statement
-from app.query.sql_past import Joined
-from app.query.sql_rows import ODATA, view
-from app.query.sql_select import Select
-from app.query.sql_statements import statement
-from app.query.tree import Expression
+from app.query.check.query import Query
+from app.query.check.tree import Expression
+from app.query.sql.expressions import NOTHING
+from app.query.sql.parameters import COMPANY, SKIP, TOP, Statement
+from app.query.sql.past import Joined
+from app.query.sql.rows import ODATA, view
+from app.query.sql.select import Select
+from app.query.sql.statements import statement
 
 Format = RecordFormat | LineFormat
 

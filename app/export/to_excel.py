@@ -31,7 +31,7 @@ from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.shape import ExportField, LineShape, line_shape
 from app.mapper.workbook.frames import LONGEST_CELL
-from app.query.tree import NUMBERS
+from app.query.check.tree import NUMBERS
 
 ROWS = 1_048_575  # of a sheet, without its header
 LEVEL = 1  # of compression: the network is rarely slower than level 1 compresses

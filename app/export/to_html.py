@@ -11,7 +11,7 @@ from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.row_formats import LINE_ENDS, PLAIN, escaped, or_empty, row_column, text_of
 from app.export.shape import ExportField, line_shape
-from app.query.tree import NUMBERS
+from app.query.check.tree import NUMBERS
 
 LANDSCAPE = 8  # columns from which the paper is in landscape format
 A3 = 14  # columns from which it is A3

@@ -12,7 +12,7 @@ from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.row_formats import PLAIN, concatenated, text_of
 from app.export.shape import ExportField, RecordShape, related_shapes
-from app.query.sql_parameters import Statement
+from app.query.sql.parameters import Statement
 from app.types import named
 
 

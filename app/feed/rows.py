@@ -16,7 +16,7 @@ from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError, ServiceError
 from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, refuse, remember, shape_of
 from app.mapper.language.expressions import INVALID
-from app.query.sql_conditions import sql_condition
+from app.query.sql.conditions import sql_condition
 from app.wire.decoding import continue_arrays, has_control_escapes
 
 COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"

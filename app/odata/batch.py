@@ -27,7 +27,7 @@ from app.errors import ServiceError
 from app.odata.plan import get_plan
 from app.odata.request import JsonFormat, error_content, is_batch
 from app.odata.response import Reading, answer, open_rows, open_snapshot, unchanged
-from app.query.moments import read_moment
+from app.query.check.moments import read_moment
 from app.wire.bodies import body_deadline
 from app.wire.streams import Streams, stream
 from app.wire.urls import decode_path

@@ -12,10 +12,10 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.odata.csdl_json import csdl_json
-from app.query.functions import FUNCTIONS
-from app.query.options import MAX_LEVELS
-from app.query.sql_rows import NAMESPACE
-from app.query.types import TYPE_NAMES
+from app.query.check.functions import FUNCTIONS
+from app.query.check.options import MAX_LEVELS
+from app.query.check.types import TYPE_NAMES
+from app.query.sql.rows import NAMESPACE
 from app.types import named
 
 CONTAINER = "Container"

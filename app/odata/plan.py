@@ -21,12 +21,12 @@ from app.database.catalog import Catalog
 from app.errors import ServiceError
 from app.odata.metadata import csdl, service_document
 from app.odata.request import Kind, ODataRequest, read_request
-from app.query import sql_statements
-from app.query.cache import Cache
-from app.query.options import COLLECTION, COUNT, REFERENCES, ROW, VALUE, parse_query
-from app.query.query import Query
-from app.query.sql_parameters import Statement
-from app.query.sql_rows import Style
+from app.query.check.options import COLLECTION, COUNT, REFERENCES, ROW, VALUE, parse_query
+from app.query.check.query import Query
+from app.query.sql import statements as sql_statements
+from app.query.sql.cache import Cache
+from app.query.sql.parameters import Statement
+from app.query.sql.rows import Style
 from app.wire.urls import decode_path
 
 CACHED = 1_000  # plans

@@ -16,7 +16,7 @@ from multidict import MultiMapping
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.database.past import Moment, model_of
 from app.errors import QueryError, ServiceError
-from app.query.moments import read_moment
+from app.query.check.moments import read_moment
 from app.wire.answers import quality
 from app.wire.urls import decode_path, decode_query
 

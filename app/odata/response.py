@@ -24,9 +24,9 @@ from app.database.session import Session, read_row_on
 from app.errors import QueryError
 from app.odata.plan import Plan, get_plan
 from app.odata.request import Kind
-from app.query.paging import write_token
-from app.query.sql_parameters import Statement
-from app.query.sql_rows import EDM_TYPES
+from app.query.check.paging import write_token
+from app.query.sql.parameters import Statement
+from app.query.sql.rows import EDM_TYPES
 from app.wire.answers import Answer, matches, send
 from app.wire.streams import Streams, stream
 

@@ -25,7 +25,7 @@ from app import logs, metrics
 from app.config import Config
 from app.database import connections
 from app.database.roles import MigrationError
-from app.query.parser import compile_all
+from app.query.parse.parser import compile_all
 from app.service import metrics_directory, server
 from app.service.lifeline import Lifeline
 from app.service.sockets import resolve_address

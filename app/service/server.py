@@ -32,7 +32,7 @@ from app.database.database import Database
 from app.errors import ServiceError
 from app.feed.background import stop_imports
 from app.metrics import Sampler
-from app.query.parser import compile_all
+from app.query.parse.parser import compile_all
 from app.service.application import create_app, with_short_way
 from app.service.lifeline import Lifeline
 from app.service.maintenance import run_maintenance

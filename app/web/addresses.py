@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from app.database.catalog import Entity
-from app.query import parse_where
-from app.query.print_odata import Unprintable, filter_text
-from app.query.query import Query
+from app.query.check.print_odata import Unprintable, filter_text
+from app.query.check.query import Query
+from app.query.parse import where as parse_where
 from app.web.forms import Form
 from app.web.page import PageRequest
 

@@ -14,7 +14,7 @@ from app.changes.log import log_query, read_changes
 from app.changes.log_filter import OPERATIONS
 from app.changes.rows import ID
 from app.errors import ServiceError
-from app.query import parse_where
+from app.query.parse import where as parse_where
 from app.types.literals import INT8
 from app.web.actors import display_names
 from app.web.change_sets import read_groups

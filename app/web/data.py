@@ -18,12 +18,14 @@ from app.database.past import Moment, model_of
 from app.database.session import Session
 from app.errors import QueryError, ServiceError, about
 from app.export.row_formats import shown_decimal
-from app.query import moments, parse_where, sql_statements
-from app.query.check_where import WhereChecker
-from app.query.paging import paged, write_token
-from app.query.query import Expansion, Query
-from app.query.sql_rows import Style
-from app.query.tree import Column, Comparison, Constant, Expression, Junction
+from app.query.check import moments
+from app.query.check.paging import paged, write_token
+from app.query.check.query import Expansion, Query
+from app.query.check.tree import Column, Comparison, Constant, Expression, Junction
+from app.query.check.where import WhereChecker
+from app.query.parse import where as parse_where
+from app.query.sql import statements as sql_statements
+from app.query.sql.rows import Style
 from app.types import named
 from app.types.literals import INT8
 from app.web import addresses

@@ -12,7 +12,7 @@ from yarl import URL
 
 from app.database.catalog import Catalog, Entity
 from app.errors import ServiceError, about
-from app.query.sql_conditions import compile_any
+from app.query.sql.conditions import compile_any
 from app.webhooks.addresses import AddressRefused, Resolver, is_literal
 
 LONGEST_TEXT = 200  # characters

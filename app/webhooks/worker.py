@@ -27,7 +27,7 @@ from app.database.connections import RECONNECT
 from app.database.database import Database
 from app.database.place import WORKERS, Place
 from app.errors import QueryError
-from app.query.sql_conditions import Condition, compile_any
+from app.query.sql.conditions import Condition, compile_any
 from app.tasks import cancel_and_wait
 from app.webhooks.send import Delivery, Outcome, Sender
 

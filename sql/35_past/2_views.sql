@@ -10,7 +10,7 @@
 --     bds.version           the id of a change, or 0
 --     bds.version_time      when this change was logged: no later change is older, which bounds the months that are read
 --     bds.moment            the time of which the state is asked; columns and entities that came later are missing
--- bds.version_is_whole is read by queries only (app/query/sql_past.py): whether the transaction of the change ends with it.
+-- bds.version_is_whole is read by queries only (app/query/sql/past.py): whether the transaction of the change ends with it.
 
 create function bds_past.in_session(parts text)
     returns text

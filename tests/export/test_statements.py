@@ -18,9 +18,9 @@ from app.export.to_json import JsonRecords
 from app.export.to_parquet import ParquetLines
 from app.export.to_pdf import PdfLines
 from app.export.to_xml import XmlRecords
-from app.query.options import EXPORT, parse_query
-from app.query.query import Query
-from app.query.sql_parameters import Statement
+from app.query.check.options import EXPORT, parse_query
+from app.query.check.query import Query
+from app.query.sql.parameters import Statement
 from tests.export.conftest import Shop
 
 HOSTILE = "'') to program ''id''; drop table data.products; -- %s %(company)s \\"

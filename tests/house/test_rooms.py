@@ -84,7 +84,16 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         pytest.fail(" -> ".join(circle.args[1]))
 
 
-@pytest.mark.parametrize("package", ["cli", "database", "places", "query", "service"])
+def test_a_query_is_parsed_then_checked_then_made_sql() -> None:
+    steps = ("parse", "check", "sql")
+    for name, others in graph().items():
+        parts = name.split(".")
+        if parts[1] == "query" and len(parts) > 2:
+            later = tuple(f"app.query.{step}" for step in steps[steps.index(parts[2]) + 1 :])
+            assert not [other for other in others if other.startswith(later)], name
+
+
+@pytest.mark.parametrize("package", ["cli", "database", "places", "query/parse", "query/check", "query/sql", "service"])
 def test_the_description_of_a_large_package_names_its_modules(package: str) -> None:
     words = set(re.findall(r"\w+", ast.get_docstring(ast.parse((APP / package / "__init__.py").read_text(encoding="utf-8"))) or ""))
     assert {path.stem for path in (APP / package).glob("*.py")} - {"__init__"} <= words

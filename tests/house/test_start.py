@@ -31,7 +31,7 @@ FOREIGN = {"duckdb", "hypothesis", "pglast", "pyarrow", "pytest"}
 PROGRAM = """
 import json, sys
 import app.cli.main, app.service.processes, app.service.server
-from app.query.parser import Language
+from app.query.parse.parser import Language
 compiled = [each for each in Language.made if "parser" in vars(each)]
 print(json.dumps([sorted({name.partition(".")[0] for name in sys.modules}), len(Language.made), len(compiled)]))
 """

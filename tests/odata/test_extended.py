@@ -12,7 +12,7 @@ import pglast
 import pytest
 
 from app.odata.response import Reading
-from app.query.sql_parameters import Statement
+from app.query.sql.parameters import Statement
 from tests.service.serving import Reply, Service, running
 
 NAVIGATIONS = {  # entity -> navigation -> entity, key of the target, key of the row, whether many

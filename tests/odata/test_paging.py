@@ -271,7 +271,7 @@ def test_a_page_of_a_large_collection_uses_the_key(service: Service, module_data
     """The condition of the next page is one on the sort key, which an index serves."""
     from app.database.connections import read_catalog
     from app.query import sql_statements
-    from app.query.options import parse_query
+    from app.query.check.options import parse_query
 
     with psycopg.connect(module_database_url) as connection:
         catalog = read_catalog(connection)

@@ -10,8 +10,9 @@ import pytest
 from app.database import connections
 from app.database.catalog import Catalog
 from app.database.past import NAME_VERSION, Moment, model_of, parameters
-from app.query import sql_past, sql_statements
-from app.query.options import parse_query
+from app.query.check.options import parse_query
+from app.query.sql import past as sql_past
+from app.query.sql import statements as sql_statements
 
 pytestmark = pytest.mark.slow
 

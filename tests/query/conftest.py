@@ -12,10 +12,10 @@ import pytest
 
 from app.database import catalog as catalogs
 from app.database.connections import connect, read_catalog
-from app.query import sql_statements
-from app.query.options import parse_query
-from app.query.query import Query
-from app.query.sql_parameters import Statement
+from app.query.check.options import parse_query
+from app.query.check.query import Query
+from app.query.sql import statements as sql_statements
+from app.query.sql.parameters import Statement
 from tests.query import model, samples
 
 

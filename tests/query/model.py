@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
-from app.query.sql_parameters import Statement
+from app.query.sql.parameters import Statement
 from app.types import Name as Type
 
 TABLES: dict[str, tuple[str, str]] = {

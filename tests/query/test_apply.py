@@ -10,9 +10,9 @@ import pytest
 
 from app.database.catalog import Catalog
 from app.errors import QueryError
-from app.query import sql_statements
-from app.query.options import parse_query
-from app.query.sql_rows import ODATA, Style
+from app.query.check.options import parse_query
+from app.query.sql import statements as sql_statements
+from app.query.sql.rows import ODATA, Style
 from tests.query.conftest import Company
 
 

@@ -10,10 +10,12 @@ from lark import Token
 
 from app.database.catalog import Catalog
 from app.errors import QueryError
-from app.query import parse_odata, parse_where, sql_statements
-from app.query.options import parse_query
-from app.query.parse_odata import MAX_OTHER
-from app.query.parser import MAX_TOKENS, Bounds
+from app.query.check.options import parse_query
+from app.query.parse import odata as parse_odata
+from app.query.parse import where as parse_where
+from app.query.parse.odata import MAX_OTHER
+from app.query.parse.parser import MAX_TOKENS, Bounds
+from app.query.sql import statements as sql_statements
 
 PARSERS: list[tuple[Callable[[str], Any], int, str, str]] = [
     # parser, bound, the repeated text, the text between

@@ -6,7 +6,7 @@ import pytest
 
 from app.database.catalog import Catalog
 from app.errors import QueryError
-from app.query.options import COUNT, parse_query
+from app.query.check.options import COUNT, parse_query
 
 WRONG = [
     # syntax

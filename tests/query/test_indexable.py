@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from app.database.catalog import Catalog
 from app.database.connections import connect, read_catalog
-from app.query import check, check_odata, sql_statements
-from app.query.indexable import indexable
-from app.query.options import parse_query
-from app.query.query import Query
-from app.query.tree import Comparison, Expression, Junction
+from app.query.check import checker as check
+from app.query.check import odata as check_odata
+from app.query.check.indexable import indexable
+from app.query.check.options import parse_query
+from app.query.check.query import Query
+from app.query.check.tree import Comparison, Expression, Junction
+from app.query.sql import statements as sql_statements
 
 pytestmark = pytest.mark.slow
 

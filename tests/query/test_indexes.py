@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from app.database.connections import connect
-from app.query import sql_statements
+from app.query.sql import statements as sql_statements
 from tests.query.conftest import Company
 
 FORMS = [

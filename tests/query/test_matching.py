@@ -7,9 +7,9 @@ import json
 import psycopg
 import pytest
 
-from app.query import sql_statements
-from app.query.options import parse_query
-from app.query.sql_rows import ODATA, Style
+from app.query.check.options import parse_query
+from app.query.sql import statements as sql_statements
+from app.query.sql.rows import ODATA, Style
 from tests.query.conftest import Company
 
 # Texts that PostgreSQL can cast and OData does not allow.

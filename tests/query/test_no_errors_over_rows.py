@@ -10,10 +10,10 @@ import pytest
 
 from app.database.catalog import Catalog
 from app.database.connections import connect, read_catalog
-from app.query import sql_statements
-from app.query.functions import CLOCK
-from app.query.options import parse_query
-from app.query.sql_rows import ODATA, Style
+from app.query.check.functions import CLOCK
+from app.query.check.options import parse_query
+from app.query.sql import statements as sql_statements
+from app.query.sql.rows import ODATA, Style
 from tests.query.test_matching import ANSWERS, ORDERS
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from app.query import sql_statements
-from app.query.options import parse_query
+from app.query.check.options import parse_query
+from app.query.sql import statements as sql_statements
 from tests.query import oracle, samples
 from tests.query.conftest import Judged
 from tests.query.maker import BOUNDED, Maker

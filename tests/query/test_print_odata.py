@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.database.catalog import Catalog
-from app.query import sql_statements
-from app.query.check_where import WhereChecker
-from app.query.options import parse_query
-from app.query.parse_where import parse_filter
-from app.query.print_odata import Unprintable, filter_text
-from app.query.tree import Expression
+from app.query.check.options import parse_query
+from app.query.check.print_odata import Unprintable, filter_text
+from app.query.check.tree import Expression
+from app.query.check.where import WhereChecker
+from app.query.parse.where import parse_filter
+from app.query.sql import statements as sql_statements
 from tests.query import samples
 from tests.query.conftest import Judged
 from tests.query.maker import BOUNDED, written

@@ -10,10 +10,10 @@ from pglast.visitors import Visitor
 from app.changes.log import log_query
 from app.changes.rows import list_query
 from app.database.catalog import Catalog
-from app.query import sql_statements
-from app.query.options import parse_query
-from app.query.sql_parameters import Statement
-from app.query.sql_rows import NESTED, ODATA, Style
+from app.query.check.options import parse_query
+from app.query.sql import statements as sql_statements
+from app.query.sql.parameters import Statement
+from app.query.sql.rows import NESTED, ODATA, Style
 from tests.query.test_apply import ANSWERS as APPLIES
 from tests.query.test_filter import PAIRS
 from tests.query.test_matching import ANSWERS, ORDERS

@@ -9,7 +9,7 @@ from pglast.visitors import Visitor
 
 from app.database.catalog import Catalog
 from app.errors import QueryError
-from app.query.sql_conditions import compile_any, compile_filter, sql_condition
+from app.query.sql.conditions import compile_any, compile_filter, sql_condition
 from tests.query.test_where import PAIRS
 
 ALLOWED = (

@@ -10,7 +10,7 @@ from app.changes.log import log_query
 from app.changes.rows import list_query
 from app.database.catalog import Catalog
 from app.errors import QueryError
-from app.query import sql_statements
+from app.query.sql import statements as sql_statements
 from tests.query.model import condition
 
 MOMENT = "2026-11-20 08:15:30.123456+00:00"

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from app.export.request import PARAMETERS
-from app.query.options import EXPORT
+from app.query.check.options import EXPORT
 from app.service.routes import ROUTES
 from app.wire.target import ODATA
 from tests.conftest import Operator

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from app.database import connections
-from app.query.sql_conditions import compile_any
+from app.query.sql.conditions import compile_any
 from tests.conftest import Operator
 from tests.service.serving import wait_until
 from tests.webhooks.receiving import Receiver, receiving

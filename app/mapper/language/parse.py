@@ -32,7 +32,7 @@ from app.mapper.language.tree import (
     SourcePath,
     TemplateMapper,
 )
-from app.query.parser import Language, position
+from app.query.parse.parser import Language, position
 
 LONGEST = 256 << 10  # characters of a mapper
 TEMPLATE = re.compile(r"\ufeff?[ \t]*type[ \t]+template\b[ \t]*([^\r\n]*?)[ \t]*(?:\r\n|\n|\Z)")

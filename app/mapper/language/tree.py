@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Literal as Choice
 
 from app.database.catalog import Entity, Field
-from app.query.nodes import Node
+from app.query.parse.nodes import Node
 
 SourceFormat = Choice["xml", "json", "csv", "excel", "jsonl"]  # jsonl: of exports alone
 # `source` is the type of a path: text (in JSON also a number or a boolean), converted to the type that its context expects

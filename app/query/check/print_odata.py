@@ -12,9 +12,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
-from app.query.functions import PATTERNS
-from app.query.parse_where import quoted
-from app.query.tree import Call, Column, Comparator, Comparison, Constant, Expression, IsNull, Junction, Membership, Not, Type
+from app.query.check.functions import PATTERNS
+from app.query.check.tree import Call, Column, Comparison, Constant, Expression, IsNull, Junction, Membership, Not, Type
+from app.query.parse.nodes import Comparator
+from app.query.parse.where import quoted
 
 INVERSE: dict[str, Comparator] = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 

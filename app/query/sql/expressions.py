@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.database.catalog import Navigation
-from app.query.sql_parameters import COMPANY, Parameter
-from app.query.sql_rows import view
-from app.query.tree import (
+from app.query.check.tree import (
     Call,
     Column,
     Comparison,
@@ -31,6 +29,8 @@ from app.query.tree import (
     Type,
     walk,
 )
+from app.query.sql.parameters import COMPANY, Parameter
+from app.query.sql.rows import view
 
 OPERATORS = {"eq": SQL("="), "ne": SQL("<>"), "lt": SQL("<"), "le": SQL("<="), "gt": SQL(">"), "ge": SQL(">=")}
 NOTHING = SQL("")

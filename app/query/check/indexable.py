@@ -13,8 +13,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import cast
 
-from app.query.functions import FIRST_MOMENT, LAST_MOMENT, PATTERNS
-from app.query.tree import FLIPPED, Call, Column, Comparator, Comparison, Constant, Expression, Junction
+from app.query.check.functions import FIRST_MOMENT, LAST_MOMENT, PATTERNS
+from app.query.check.tree import Call, Column, Comparison, Constant, Expression, Junction
+from app.query.parse.nodes import FLIPPED, Comparator
 
 PATTERN = {"contains": "%{}%", "endswith": "%{}"}
 

@@ -11,15 +11,15 @@ from dataclasses import replace
 
 from psycopg.sql import SQL, Composed
 
-from app.query.cache import Cache
-from app.query.query import Query
-from app.query.sql_expressions import Compiler
-from app.query.sql_groups import GroupSelect
-from app.query.sql_parameters import TOP, Name, Rendered, Statement, Value, alias, page_parameter, render
-from app.query.sql_past_select import PastSelect
-from app.query.sql_rows import ODATA, Style
-from app.query.sql_select import Select
-from app.query.tree import Constant, Membership
+from app.query.check.query import Query
+from app.query.check.tree import Constant, Membership
+from app.query.sql.cache import Cache
+from app.query.sql.expressions import Compiler
+from app.query.sql.groups import GroupSelect
+from app.query.sql.parameters import TOP, Name, Rendered, Statement, Value, alias, page_parameter, render
+from app.query.sql.past_select import PastSelect
+from app.query.sql.rows import ODATA, Style
+from app.query.sql.select import Select
 
 # Up to this number of rows the LIMIT of a page is a literal.  For a parameter PostgreSQL assumes a tenth of the table, and plans
 # anew for each execution.

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
-from app.query.check_apply import Groups
-from app.query.check_key import Origin
-from app.query.tree import Call, Column, Constant, Count, Expression, Membership, Order, Quantifier, walk
+from app.query.check.apply import Groups
+from app.query.check.key import Origin
+from app.query.check.tree import Call, Column, Constant, Count, Expression, Membership, Order, Quantifier, walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from typing import Any, cast
 
 from app.database.catalog import Field
 from app.errors import QueryError
-from app.query.check import call
-from app.query.check_odata import ODataChecker
-from app.query.functions import AGGREGATES, PRESENT, ROWS, accepts
-from app.query.nodes import Aggregation, Grouping, Node, Operation, Path
-from app.query.tree import Call, Column, Count, Expression, Junction, Quantifier, RelatedRows, Result, walk
-from app.query.types import TYPE_NAMES
+from app.query.check.checker import call
+from app.query.check.functions import AGGREGATES, PRESENT, ROWS, accepts
+from app.query.check.odata import ODataChecker
+from app.query.check.tree import Call, Column, Count, Expression, Junction, Quantifier, RelatedRows, Result, walk
+from app.query.check.types import TYPE_NAMES
+from app.query.parse.nodes import Aggregation, Grouping, Node, Operation, Path
 from app.types import Name as FieldType
 
 MAX_RESULTS = 100  # fields and aggregates of a group

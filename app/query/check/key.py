@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
-from app.query import parse_odata
-from app.query.check import column
-from app.query.check_odata import Aliases, ODataChecker
-from app.query.tree import INTEGERS, Comparison, Constant, Expression, Quantifier, RelatedRows
-from app.query.types import unify
+from app.query.check.checker import column
+from app.query.check.odata import Aliases, ODataChecker
+from app.query.check.tree import INTEGERS, Comparison, Constant, Expression, Quantifier, RelatedRows
+from app.query.check.types import unify
+from app.query.parse import odata as parse_odata
 
 NUMBER = 1  # the row number (tree.Column.row) of the key's row in a condition on rows behind it
 

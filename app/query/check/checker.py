@@ -16,10 +16,9 @@ from typing import Any, ClassVar, cast
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
-from app.query.functions import BOUNDED, NUMERIC, WHOLE
-from app.query.indexable import indexable
-from app.query.nodes import Name, Node, Operation, Path, Sorting, Unsupported
-from app.query.tree import (
+from app.query.check.functions import BOUNDED, NUMERIC, WHOLE
+from app.query.check.indexable import indexable
+from app.query.check.tree import (
     INTEGERS,
     Call,
     Column,
@@ -35,7 +34,8 @@ from app.query.tree import (
     Result,
     Type,
 )
-from app.query.types import TYPE_NAMES, common, converted, unify
+from app.query.check.types import TYPE_NAMES, common, converted, unify
+from app.query.parse.nodes import Name, Node, Operation, Path, Sorting, Unsupported
 from app.types import literals
 
 MAX_GROWTH = 100  # arithmetic operators and concatenations in one expression: their results stay within PostgreSQL's limits

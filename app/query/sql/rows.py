@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
-from app.query.sql_parameters import BASE, COMPANY
-from app.query.sql_past import Joined, past_rows
+from app.query.sql.parameters import BASE, COMPANY
+from app.query.sql.past import Joined, past_rows
 from app.types import TYPES
 
 NAMESPACE = "bds"  # of entity types in OData

@@ -17,7 +17,7 @@ from lark.lark import PostLex
 
 from app import resources
 from app.errors import QueryError
-from app.query.nodes import Node, Operation
+from app.query.parse.nodes import Node, Operation
 
 GRAMMARS = resources.folder("grammars")
 

@@ -12,15 +12,15 @@ from typing import TypeVar
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError, about
-from app.query import parse_odata
-from app.query.check_apply import GroupFilterChecker, GroupOrderChecker, Groups, check_apply
-from app.query.check_key import RowKey, read_key
-from app.query.check_odata import Aliases, ODataChecker
-from app.query.nodes import Path
-from app.query.paging import paged
-from app.query.parse_expand import Expanding, read_expansions
-from app.query.query import Expansion, Query
-from app.query.tree import Expression, Junction
+from app.query.check.apply import GroupFilterChecker, GroupOrderChecker, Groups, check_apply
+from app.query.check.key import RowKey, read_key
+from app.query.check.odata import Aliases, ODataChecker
+from app.query.check.paging import paged
+from app.query.check.query import Expansion, Query
+from app.query.check.tree import Expression, Junction
+from app.query.parse import odata as parse_odata
+from app.query.parse.expand import Expanding, read_expansions
+from app.query.parse.nodes import Path
 
 # The options that each kind of resource takes.
 OPTIONS = "$filter $select $orderby $top $skip $count $search $format $expand $apply $compute $levels $deltatoken $skiptoken"

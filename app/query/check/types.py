@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from app.errors import QueryError
-from app.query.functions import NUMERIC, WITHOUT_ZONE
-from app.query.tree import DOUBLES, NUMBERS, Call, Constant, Expression, Function, Type
+from app.query.check.functions import NUMERIC, WITHOUT_ZONE
+from app.query.check.tree import DOUBLES, NUMBERS, Call, Constant, Expression, Function, Type
 from app.types import TYPES
 
 # The names of types in error messages and metadata.

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.database.catalog import Entity
-from app.query.check_apply import GroupMember, Groups
-from app.query.sql_expressions import GROUP
-from app.query.sql_parameters import alias
-from app.query.sql_rows import EDM_TYPES, NAMESPACE, Writer
-from app.query.sql_select import Select
-from app.query.tree import Order, Result
+from app.query.check.apply import GroupMember, Groups
+from app.query.check.tree import Order, Result
+from app.query.sql.expressions import GROUP
+from app.query.sql.parameters import alias
+from app.query.sql.rows import EDM_TYPES, NAMESPACE, Writer
+from app.query.sql.select import Select
 
 Parts = list[str | Composable]  # of a text: literal text, or SQL whose value is text
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.errors import QueryError
-from app.query.query import Query
-from app.query.tree import Comparison, Constant, Expression, IsNull, Junction, Not, Order
+from app.query.check.query import Query
+from app.query.check.tree import Comparison, Constant, Expression, IsNull, Junction, Not, Order
 from app.types.literals import storable
 
 MAX_PAGE = 1_000  # rows

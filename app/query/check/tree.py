@@ -16,18 +16,13 @@ from typing import Literal as Choice
 
 from app import types
 from app.database.catalog import Field, Navigation
-from app.query.nodes import Node
+from app.query.parse.nodes import Comparator, Node
 
 Type = types.AnyName
 
 INTEGERS: frozenset[Type] = types.INTEGERS | {"whole"}
 NUMBERS: frozenset[Type] = types.NUMBERS | {"whole"}
 DOUBLES: frozenset[Type] = types.of_kind("double")
-
-Comparator = Choice["eq", "ne", "lt", "le", "gt", "ge"]
-
-# The operator of a comparison whose operands are swapped.
-FLIPPED: dict[str, Comparator] = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 _serials = count()
 

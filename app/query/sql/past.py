@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.database.catalog import Navigation
-from app.query.sql_parameters import COMPANY
+from app.query.sql.parameters import COMPANY
 
 FEW = 500  # rebuilt rows that are looked for by their ids
 

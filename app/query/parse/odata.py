@@ -7,7 +7,7 @@ from typing import Any, cast
 from lark import Token, v_args
 
 from app.errors import QueryError
-from app.query.nodes import (
+from app.query.parse.nodes import (
     Aggregation,
     Alias,
     Applying,
@@ -24,7 +24,7 @@ from app.query.nodes import (
     Sorting,
     Unsupported,
 )
-from app.query.parser import Language, OperatorBuilder, bounded, position
+from app.query.parse.parser import Language, OperatorBuilder, bounded, position
 
 KINDS = {
     "NUMBER": "number",

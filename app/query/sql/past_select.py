@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composable, Composed
 
-from app.query.query import Expansion
-from app.query.sql_expressions import NOTHING, Compiler
-from app.query.sql_parameters import page_parameter
-from app.query.sql_past import Joined, past_rows, past_sides
-from app.query.sql_rows import Writer
-from app.query.sql_select import ALL, Select, bounds, key_name, named, order_by, sort
-from app.query.tree import Column, Comparison, Constant, Expression, Junction
+from app.query.check.query import Expansion
+from app.query.check.tree import Column, Comparison, Constant, Expression, Junction
+from app.query.sql.expressions import NOTHING, Compiler
+from app.query.sql.parameters import page_parameter
+from app.query.sql.past import Joined, past_rows, past_sides
+from app.query.sql.rows import Writer
+from app.query.sql.select import ALL, Select, bounds, key_name, named, order_by, sort
 
 
 @dataclass(slots=True, kw_only=True)

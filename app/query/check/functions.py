@@ -6,7 +6,7 @@ company.  Arithmetic is numeric, which cannot overflow within the bounds that th
 
 from __future__ import annotations
 
-from app.query.tree import INTEGERS, NUMBERS, Function, Type
+from app.query.check.tree import INTEGERS, NUMBERS, Function, Type
 from app.types import TYPES, Name
 
 # White space by Unicode.

@@ -11,11 +11,11 @@ from typing import TypeVar, cast
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
-from app.query.check import Checker, call, column, unknown
-from app.query.functions import PATTERNS
-from app.query.nodes import Literal, Name, Operation, Path
-from app.query.tree import NUMBERS, Column, Comparison, Constant, Expression, Junction, Membership
-from app.query.types import TYPE_NAMES
+from app.query.check.checker import Checker, call, column, unknown
+from app.query.check.functions import PATTERNS
+from app.query.check.tree import NUMBERS, Column, Comparison, Constant, Expression, Junction, Membership
+from app.query.check.types import TYPE_NAMES
+from app.query.parse.nodes import Literal, Name, Operation, Path
 from app.types import TYPES, literals
 
 T = TypeVar("T")

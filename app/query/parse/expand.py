@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.errors import QueryError
-from app.query import parse_odata
-from app.query.nodes import Name, Path
-from app.query.parser import MAX_NESTING
+from app.query.parse import odata as parse_odata
+from app.query.parse.nodes import Name, Path
+from app.query.parse.parser import MAX_NESTING
 
 LONGEST = 20_000  # characters of an $expand with options: all its values together are parsed in the time of one long filter
 NAMED = re.compile(r"\s*(\$?\w+)\s*=")

@@ -13,11 +13,11 @@ from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError
-from app.query import parse_where
-from app.query.check_where import Lookup, WhereChecker
-from app.query.sql_expressions import CASTS, Compiler
-from app.query.sql_rows import view
-from app.query.tree import Column, Comparison, Constant, Expression, Membership, Type, walk
+from app.query.check.tree import Column, Comparison, Constant, Expression, Membership, Type, walk
+from app.query.check.where import Lookup, WhereChecker
+from app.query.parse import where as parse_where
+from app.query.sql.expressions import CASTS, Compiler
+from app.query.sql.rows import view
 
 
 @dataclass(frozen=True, slots=True)

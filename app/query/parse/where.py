@@ -10,9 +10,8 @@ from typing import Any, cast
 from lark import Token, v_args
 
 from app.errors import QueryError
-from app.query.nodes import Literal, Name, Node, Operation, Path, Sorting
-from app.query.parser import Language, OperatorBuilder, bounded, position
-from app.query.tree import FLIPPED
+from app.query.parse.nodes import FLIPPED, Literal, Name, Node, Operation, Path, Sorting
+from app.query.parse.parser import Language, OperatorBuilder, bounded, position
 
 OPERATORS = {"=": "eq", "!=": "ne", "<>": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 KINDS = {"STRING": "text", "NUMBER": "number", "BOOL": "bool", "NULL": "null"}

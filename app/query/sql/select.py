@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.database.catalog import Navigation
-from app.query.query import Expansion, Query
-from app.query.sql_expressions import BY_CODE_POINT, NOTHING, Compiler
-from app.query.sql_parameters import COMPANY, LIMIT, PAGE, SKIP, TOP, page_parameter
-from app.query.sql_rows import Style, Writer
-from app.query.tree import Expression, Order
+from app.query.check.query import Expansion, Query
+from app.query.check.tree import Expression, Order
+from app.query.sql.expressions import BY_CODE_POINT, NOTHING, Compiler
+from app.query.sql.parameters import COMPANY, LIMIT, PAGE, SKIP, TOP, page_parameter
+from app.query.sql.rows import Style, Writer
 
 ALL = SQL("*")
 

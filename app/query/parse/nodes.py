@@ -9,6 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal as Choice
 
+Comparator = Choice["eq", "ne", "lt", "le", "gt", "ge"]
+
+# The operator of a comparison whose operands are swapped.
+FLIPPED: dict[str, Comparator] = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
