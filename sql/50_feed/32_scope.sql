@@ -105,6 +105,36 @@ create function bds_feed.hash_of(sql_type text)
     ), 'bds_feed.hash_value');
 comment on function bds_feed.hash_of(text) is 'The function of (value, seed) that hashes values of a type';
 
+-- What templates may say of a column.  Here are the values of products.price, VALID standing for the text of `valid`; s is the staged
+-- row, t the stored one, d the one that differs, m what the row is matched with, l a lookup, x a line that is compared.
+--
+--     name         price, category                   in documents; field, column: price, categoryId in the API, category_id in the table
+--     type         numeric(19,4)
+--     n, flag      5, 16                             its number, and its bit in a mask of columns
+--     unique       false                             a kind of lookup; key: key_price, the value that is known before it is stored
+--     is_parent    false                             the reference to the parent
+--     given        s.price                           the staged text; null if it is not given, e'\x01' if it is null
+--     valid        pg_input_is_valid(s.price, ...)   the text is a value of the type; sound: or nothing has to be read
+--     expected     a number that fits numeric(19,4)  in errors
+--     value        case when VALID then s.price::numeric(19,4) end
+--     named        the same of l.value               the value that a lookup names
+--     cleared      (null)::numeric(19,4)             what null makes of it: the default of a column that is required
+--     is_constant  true                              cleared is the same at any time
+--     gives        'price' = any ($2)                records give it, as a whole
+--     stored       t.price
+--     written      case when s.price is null then t.price when s.price = e'\x01' then null else ... end    what is to be stored
+--     mass         the same                          of a mass update, where a new row has no default
+--     linked       the same                          of a row without unique fields, which is compared as a whole
+--     to_write     d.price                           in the statement that writes; null while a reference has to wait
+--     missing      (s.price = e'\x01' or m.is_new and m.operation <> 'update' and s.price is null)         a required one is
+--     hash         hash_numeric_extended             the function of (value, seed)
+--     tells, says  false, x."=price" is not null     it tells lines apart; it says something
+--
+-- A reference, such as products.category, has also
+--
+--     ref          products_category                 part of names; kinds, known: {id,code}, id:..., code:... for errors
+--     target       categories                        target_table: data.categories; lookup_kinds: how each kind of lookup is read
+
 create function bds_feed.column_scope(c bds.import_columns, n bigint, this bds_feed.entities)
     returns jsonb
     language sql
