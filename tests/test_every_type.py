@@ -245,6 +245,8 @@ def test_an_import_sets_it_finds_by_it_and_is_undone(world: World, name: str) ->
     wrong = world.send({"code": code, name: sample.wrong})
     assert wrong["state"] == "failed", wrong
     assert [(each["path"], each["code"]) for each in wrong["errors"]][:1] == [(f"samples[0].{name}", "invalid_value")], wrong
+    if name == "mood":
+        assert wrong["errors"][0]["message"] == "expected one of very good, sad, got 'bad'"
     condition = f"code = '{code}' and {name} = {in_where(sample.plain[0])}"
     mass = world.send({"@operation": "update", "@where": condition, name: sample.plain[1]})
     assert mass["entities"]["samples"]["updated"] == 1 and world.stored(name, code) == world.stored(name, "R1"), mass

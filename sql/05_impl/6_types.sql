@@ -19,7 +19,7 @@ comment on column bds_impl.types.name is 'As in bds.fields';
 comment on column bds_impl.types.stored is 'What PostgreSQL calls it; anyenum stands for every enum';
 comment on column bds_impl.types.shown is 'The type of the column in views';
 comment on column bds_impl.types.through is 'SQL: the cast of a column of another type before that to shown';
-comment on column bds_impl.types.expected is 'What an error says was expected of a value of {type}';
+comment on column bds_impl.types.expected is 'What an error says was expected of a value of {type}; {allowed}: the values of an enum';
 comment on column bds_impl.types.valid is
     'SQL: whether the text {given} of an import is a value of {type}; it raises for no text. Values that PostgreSQL reads and JSON does not '
     'have are none: NaN, infinity, today, 1 BC, 0x10';
@@ -152,7 +152,7 @@ insert into bds_impl.types (name, stored, shown, expected, stand_ins) values
 ('bool', '{bool}', 'bool', 'true or false', default),
 ('uuid', '{uuid}', 'uuid', 'a UUID', '{gen_random_uuid()}'),
 (
-    'enum', '{anyenum}', 'text', 'a value of {type}',
+    'enum', '{anyenum}', 'text', 'one of {allowed}',
     array[
         '(select e from unnest(enum_range(null::{type})) e where not exists ('
         'select from {table} t where t.company_id = $1 and t.{column:I} = e) limit 1)'

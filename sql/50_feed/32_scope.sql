@@ -26,7 +26,9 @@ begin
         'case when %s then %s end', bds_impl.fill(type.valid, 'given', 'l.value', 'type', c.sql_type),
         bds_impl.fill(type.value, 'given', 'l.value', 'type', c.sql_type)
     ) end;
-    expected := replace(type.expected, '{type}', c.sql_type);
+    expected := replace(replace(type.expected, '{type}', c.sql_type), '{allowed}', coalesce(
+        (select array_to_string(f.allowed, ', ') from bds.fields f where f.entity = c.entity and f.column_name = c.column_name), ''
+    ));
 end
 $$;
 comment on function bds_feed.read_value(bds.import_columns) is

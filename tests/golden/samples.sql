@@ -1302,7 +1302,7 @@ begin
         (null, null, true, null, false)
         , ('short', s.short, pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)'), 'text that fits character varying(4)', false)
         , ('padded', s.padded, pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)'), 'text that fits character(4)', false)
-        , ('mood', s.mood, pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood'), 'a value of data.mood', false)
+        , ('mood', s.mood, pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood'), 'one of very good, sad', false)
         , ('small', s.small, pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits smallint', false)
         , ('whole', s.whole, pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits integer', false)
         , ('long', s.long, pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits bigint', false)
