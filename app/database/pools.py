@@ -43,7 +43,10 @@ IDLE_TIMEOUT: LiteralString = """
     )
 """
 # of every session: how values are written, whatever the database or the login has set; and no statement is compiled
-SETTINGS = {"timezone": "UTC", "intervalstyle": "iso_8601", "bytea_output": "hex", "extra_float_digits": "1", "jit": "off"}
+SETTINGS = {
+    **{"datestyle": "ISO, MDY", "timezone": "UTC", "intervalstyle": "iso_8601", "bytea_output": "hex", "extra_float_digits": "1"},
+    "jit": "off",
+}
 BEGIN: LiteralString = "begin"
 READ_ONLY: LiteralString = "begin read only"
 SNAPSHOT: LiteralString = "begin isolation level repeatable read, read only"

@@ -12,7 +12,8 @@ create table bds_impl.types (
     logged     text not null default '{state} ->> {field:L}',
     finite     text,
     probe      text,
-    stand_ins  text[] not null default '{}'
+    stand_ins  text[] not null default '{}',
+    is_exact   boolean not null default true
 );
 comment on table bds_impl.types is 'The types that columns of registered tables may have, and what SQL does with values of each';
 comment on column bds_impl.types.name is 'As in bds.fields';
@@ -32,6 +33,8 @@ comment on column bds_impl.types.probe is 'A value that tells columns of differe
 comment on column bds_impl.types.stand_ins is
     'SQL: values that {column} of row u of {table} may have for a moment, to be tried in this order; $1 is the company, u."@n" the row''s '
     'number, g.n of a random one the number of the try';
+
+comment on column bds_impl.types.is_exact is 'Whether equal values read the same: 1.0 and 1.00 do not, nor do a month and 30 days';
 
 create function bds_impl.beside(zero text, step text, lowest text default 'null', highest text default 'null')
     returns text[]
@@ -158,3 +161,5 @@ insert into bds_impl.types (name, stored, shown, expected, stand_ins) values
         'select from {table} t where t.company_id = $1 and t.{column:I} = e) limit 1)'
     ]
 );
+
+update bds_impl.types set is_exact = false where name in ('numeric', 'float4', 'float8', 'interval', 'jsonb');

@@ -106,7 +106,12 @@ as $$
     select u.attnum, u.attname, u.written, u.base, u.typmod, k.name
     from under u
     join pg_type t on t.oid = u.base and t.typtype <> 'd'
-    left join bds_impl.types k on case when t.typtype = 'e' then 'anyenum' else t.oid::regtype end = any (k.stored);
+    join pg_attribute a on a.attrelid = table_name and a.attnum = u.attnum
+    left join bds_impl.types k on case
+        -- PostgreSQL compares no values of a domain over an enum
+        when t.typtype = 'e' then case when a.atttypid = t.oid then 'anyenum'::regtype end
+        else t.oid::regtype
+    end = any (k.stored);
 $$;
 comment on function bds_registry.typed_columns(regclass) is
     'The columns of a table with their types: as they are written, below all domains, and in bds_impl.types, null if columns cannot have it';

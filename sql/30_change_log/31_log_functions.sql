@@ -269,12 +269,18 @@ as $$
             (
                 select E'json_object(\n                ' || string_agg(
                     bds_impl.fill(
-                        '{field:L} : case when o.{column:I} is distinct from r.{column:I} then coalesce(to_json(o.{column:I}), ''null''::json) end',
-                        'field', f.name, 'column', f.column_name
+                        '{field:L} : case when {differs} then coalesce(to_json(o.{column:I}), ''null''::json) end',
+                        'field', f.name, 'column', f.column_name,
+                        'differs', bds_impl.fill(
+                            -- as they are stored, where values that PostgreSQL calls equal read differently
+                            case when t.is_exact or f.scale is not null then 'o.{column:I} is distinct from r.{column:I}'
+                                else 'record_image_ne(row(o.{column:I}), row(r.{column:I}))' end,
+                            'column', f.column_name
+                        )
                     ),
                     E',\n                ' order by f.ordinal
                 ) || E'\n                absent on null returning json\n            )::jsonb'
-                from bds.fields f
+                from bds.fields f join bds_impl.types t on t.name = f.stored
                 where f.entity = this.name and f.name not in ('id', 'updatedAt')
             ),
             $sql$'{}'::jsonb$sql$

@@ -14,7 +14,7 @@ declare
     text  text;
 begin
     select t.* into strict type from bds_impl.types t where t.name = c.type;
-    given := format('s.%I', c.name);
+    given := format('s."%s"', c.name);  -- PL/pgSQL would take begin for its own
     text := case when type.shown = 'text'::regtype then format('bds_feed.staged_text(%s)', given) else given end;
     valid := bds_impl.fill(type.valid, 'given', text, 'type', c.sql_type);
     value := case when plain then text else bds_impl.fill(type.value, 'given', text, 'type', c.sql_type) end;
@@ -48,8 +48,8 @@ as $$
             )
         when c.is_unique then
             bds_impl.fill(
-                'case when {key} is not null then {key} when {given} is null then {otherwise} else {read} end',
-                'key', key, 'given', r.given, 'otherwise', otherwise, 'read', r.read
+                $sql$case when {key} is not null then {key} when {given} is null then {otherwise} when {given} = e'\x01' then {cleared} else {read} end$sql$,
+                'key', key, 'given', r.given, 'otherwise', otherwise, 'cleared', r.cleared, 'read', r.read
             )
         else bds_impl.fill(
             $sql$case when {given} is null then {otherwise} when {given} = e'\x01' then {cleared} else {read} end$sql$,

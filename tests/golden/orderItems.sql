@@ -991,10 +991,10 @@ begin
     from pg_temp."staged_orderItems" s
     cross join lateral (values
         (null, null, true, null, false)
-        , ('quantity', s.quantity, pg_input_is_valid(s.quantity, 'numeric(19,6)') and s.quantity !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.quantity, 'numeric'), 'a number that fits numeric(19,6)', false)
-        , ('price', s.price, pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric'), 'a number that fits numeric(19,4)', false)
+        , ('quantity', s."quantity", pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric'), 'a number that fits numeric(19,6)', false)
+        , ('price', s."price", pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric'), 'a number that fits numeric(19,4)', false)
     ) as v (field, given, is_valid, expected, identifies)
-    where not (true and (s.quantity is null or s.quantity = e'\x01' or pg_input_is_valid(s.quantity, 'numeric(19,6)') and s.quantity !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.quantity, 'numeric')) and (s.price is null or s.price = e'\x01' or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric'))) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null));
+    where not (true and (s."quantity" is null or s."quantity" = e'\x01' or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric')) and (s."price" is null or s."price" = e'\x01' or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric'))) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null));
 end
 
 bds_import."compare_orderItems"(bds.imports,text[]) returns void language plpgsql
@@ -1040,17 +1040,17 @@ bds_import."differing_orderItems"(text,text[],boolean) returns TABLE("@ordinal" 
 select v."@ordinal", v.id, v."@new", v.description, v.quantity, v.price, v.order_id, v.product_id
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
-        , case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end as description, t.description as "stored description"
-        , case when s.quantity is null then case when m.is_new then 1 else t.quantity end when s.quantity = e'\x01' then 1 else case when $3 or pg_input_is_valid(s.quantity, 'numeric(19,6)') and s.quantity !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.quantity, 'numeric') then s.quantity::numeric(19,6) end end as quantity, t.quantity as "stored quantity"
-        , case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end as price, t.price as "stored price"
+        , case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end as description, t.description as "stored description"
+        , case when s."quantity" is null then case when m.is_new then 1 else t.quantity end when s."quantity" = e'\x01' then 1 else case when $3 or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric') then s."quantity"::numeric(19,6) end end as quantity, t.quantity as "stored quantity"
+        , case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end as price, t.price as "stored price"
         , coalesce(p.target, case when s."order" is null then t.order_id when s."order" <> e'\x01' then ref_order.id end) as order_id, t.order_id as "stored order_id"
-        , case when s.product is null then t.product_id when s.product <> e'\x01' then ref_product.id end as product_id, t.product_id as "stored product_id"
+        , case when s."product" is null then t.product_id when s."product" <> e'\x01' then ref_product.id end as product_id, t.product_id as "stored product_id"
     from pg_temp."map_orderItems" m
     join pg_temp."staged_orderItems" s on s."@ordinal" = m.ordinal
     left join data.order_items t on t.company_id = (select $1) and t.id = m.target and not m.is_new
     left join pg_temp."map_orders" p on p.ordinal = s."@parent"
     left join pg_temp."ref_orderItems_order" "ref_order" on 'order' = any ($2) and "ref_order".lookup = s."order"
-    left join pg_temp."ref_orderItems_product" "ref_product" on 'product' = any ($2) and "ref_product".lookup = s.product
+    left join pg_temp."ref_orderItems_product" "ref_product" on 'product' = any ($2) and "ref_product".lookup = s."product"
     where m.phase = 1 and not m.is_same
     offset 0
 ) v
@@ -1114,7 +1114,7 @@ begin
         from pg_temp."ref_orderItems_product" r
         join bds_import."named_orderItems_product"(import.company_id, array(select distinct o.kind from pg_temp."ref_orderItems_product" o)) n
             on n.lookup = r.lookup and n.id is distinct from r.id
-        join pg_temp."staged_orderItems" s on s.product = r.lookup
+        join pg_temp."staged_orderItems" s on s."product" = r.lookup
         join pg_temp."map_orderItems" m on m.ordinal = s."@ordinal" and not m.failed;
     end if;
 end
@@ -1192,14 +1192,14 @@ from (
     -- an item of a new parent is new, and its id is taken ahead: these rows come in the order of the document
     select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@nth",
         case when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete' then nextval('data.order_items_id_seq') end as "@id of new"
-        , case when h.id is not null then case when s.description = e'\x01' then (null)::text else bds_feed.staged_text(s.description) end end as "=description"
-        , case when h.id is not null then case when s.quantity = e'\x01' then (1)::numeric(19,6) else case when $3 or pg_input_is_valid(s.quantity, 'numeric(19,6)') and s.quantity !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.quantity, 'numeric') then s.quantity::numeric(19,6) end end end as "=quantity"
-        , case when h.id is not null then case when s.price = e'\x01' then (null)::numeric(19,4) else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end end as "=price"
+        , case when h.id is not null then case when s."description" = e'\x01' then (null)::text else bds_feed.staged_text(s."description") end end as "=description"
+        , case when h.id is not null then case when s."quantity" = e'\x01' then (1)::numeric(19,6) else case when $3 or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric') then s."quantity"::numeric(19,6) end end end as "=quantity"
+        , case when h.id is not null then case when s."price" = e'\x01' then (null)::numeric(19,4) else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end end as "=price"
         , case when h.id is not null then ref_product.id end as "=product_id"
     from pg_temp."staged_orderItems" s
     left join pg_temp."map_orders" p on p.ordinal = s."@parent"
     left join pg_temp."ref_orderItems_order" "ref_order" on 'order' = any ($2) and "ref_order".lookup = s."order"
-    left join pg_temp."ref_orderItems_product" "ref_product" on 'product' = any ($2) and "ref_product".lookup = s.product
+    left join pg_temp."ref_orderItems_product" "ref_product" on 'product' = any ($2) and "ref_product".lookup = s."product"
     cross join lateral (select coalesce(case when not p.is_new then p.target end, "ref_order".id)
          as id) u
     -- what is to be created, carries an id or is a condition is like no row
@@ -1277,13 +1277,13 @@ begin
             , x."=product_id" is not null as says4
         from (
             select s.*, m.target as "@target", m.home as "@home", m.shape as "@shape"
-                , case when s.description = e'\x01' then (null)::text else bds_feed.staged_text(s.description) end as "=description"
-                , case when s.quantity = e'\x01' then (1)::numeric(19,6) else case when $3 or pg_input_is_valid(s.quantity, 'numeric(19,6)') and s.quantity !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.quantity, 'numeric') then s.quantity::numeric(19,6) end end as "=quantity"
-                , case when s.price = e'\x01' then (null)::numeric(19,4) else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end as "=price"
+                , case when s."description" = e'\x01' then (null)::text else bds_feed.staged_text(s."description") end as "=description"
+                , case when s."quantity" = e'\x01' then (1)::numeric(19,6) else case when $3 or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric') then s."quantity"::numeric(19,6) end end as "=quantity"
+                , case when s."price" = e'\x01' then (null)::numeric(19,4) else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end as "=price"
                 , ref_product.id as "=product_id"
             from pg_temp."map_orderItems" m join pg_temp."staged_orderItems" s on s."@ordinal" = m.ordinal
             left join pg_temp."ref_orderItems_order" "ref_order" on 'order' = any ($2) and "ref_order".lookup = s."order"
-            left join pg_temp."ref_orderItems_product" "ref_product" on 'product' = any ($2) and "ref_product".lookup = s.product
+            left join pg_temp."ref_orderItems_product" "ref_product" on 'product' = any ($2) and "ref_product".lookup = s."product"
             where m.home in (select r.home from pg_temp."row_orderItems" r where r.is_free)
                 and (m.is_new or m.home in (select h.id from pg_temp."home_orderItems" h where h.is_whole))
         ) x
@@ -1437,14 +1437,14 @@ begin
     update pg_temp.feed_entities f set columns = l.columns, is_valid = l.is_valid, rows = l.rows
     from (
         select count(*) as rows,
-            bool_and(true and (s.quantity is null or s.quantity = e'\x01' or pg_input_is_valid(s.quantity, 'numeric(19,6)') and s.quantity !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.quantity, 'numeric')) and (s.price is null or s.price = e'\x01' or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric'))) is not false as is_valid,
+            bool_and(true and (s."quantity" is null or s."quantity" = e'\x01' or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric')) and (s."price" is null or s."price" = e'\x01' or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric'))) is not false as is_valid,
             array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
                 case when count(s."@where") > 0 then '@where' end
-                , case when count(s.description) > 0 then 'description' end
-                , case when count(s.quantity) > 0 then 'quantity' end
-                , case when count(s.price) > 0 then 'price' end
+                , case when count(s."description") > 0 then 'description' end
+                , case when count(s."quantity") > 0 then 'quantity' end
+                , case when count(s."price") > 0 then 'price' end
                 , case when count(s."order") > 0 then 'order' end
-                , case when count(s.product) > 0 then 'product' end
+                , case when count(s."product") > 0 then 'product' end
             ], null) as columns
         from pg_temp."staged_orderItems" s
     ) l
@@ -1476,15 +1476,15 @@ begin
             then false end, v.description, v.quantity, v.price, v.order_id, v.product_id
         from (
             select s."@ordinal", t.id
-                , case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end as description, t.description as "stored description"
-                , case when s.quantity is null then t.quantity when s.quantity = e'\x01' then 1 else case when $3 or pg_input_is_valid(s.quantity, 'numeric(19,6)') and s.quantity !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.quantity, 'numeric') then s.quantity::numeric(19,6) end end as quantity, t.quantity as "stored quantity"
-                , case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end as price, t.price as "stored price"
+                , case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end as description, t.description as "stored description"
+                , case when s."quantity" is null then t.quantity when s."quantity" = e'\x01' then 1 else case when $3 or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric') then s."quantity"::numeric(19,6) end end as quantity, t.quantity as "stored quantity"
+                , case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end as price, t.price as "stored price"
                 , case when s."order" is null then t.order_id when s."order" <> e'\x01' then ref_order.id end as order_id, t.order_id as "stored order_id"
-                , case when s.product is null then t.product_id when s.product <> e'\x01' then ref_product.id end as product_id, t.product_id as "stored product_id"
+                , case when s."product" is null then t.product_id when s."product" <> e'\x01' then ref_product.id end as product_id, t.product_id as "stored product_id"
             from bds_feed.rows_where(import.company_id, 'orderItems', s."@where", s."@lookups") w (id)
             join data.order_items t on t.company_id = (select import.company_id) and t.id = w.id
             left join pg_temp."ref_orderItems_order" "ref_order" on 'order' = any ($2) and "ref_order".lookup = s."order"
-            left join pg_temp."ref_orderItems_product" "ref_product" on 'product' = any ($2) and "ref_product".lookup = s.product
+            left join pg_temp."ref_orderItems_product" "ref_product" on 'product' = any ($2) and "ref_product".lookup = s."product"
             offset 0
         ) v;
         perform bds_import."check_rules_orderItems"(import, s."@ordinal", s."@ordinal");
@@ -1501,11 +1501,11 @@ bds_import."matched_orderItems"(text,text[],boolean,boolean) returns TABLE(ordin
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
-        and (not ('description' = any ($2)) or case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end is not distinct from t.description)
-        and (not ('quantity' = any ($2)) or case when s.quantity is null then case when m.is_new then 1 else t.quantity end when s.quantity = e'\x01' then 1 else case when $3 or pg_input_is_valid(s.quantity, 'numeric(19,6)') and s.quantity !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.quantity, 'numeric') then s.quantity::numeric(19,6) end end is not distinct from t.quantity)
-        and (not ('price' = any ($2)) or case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end is not distinct from t.price)
+        and (not ('description' = any ($2)) or case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end is not distinct from t.description)
+        and (not ('quantity' = any ($2)) or case when s."quantity" is null then case when m.is_new then 1 else t.quantity end when s."quantity" = e'\x01' then 1 else case when $3 or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric') then s."quantity"::numeric(19,6) end end is not distinct from t.quantity)
+        and (not ('price' = any ($2)) or case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end is not distinct from t.price)
         and (not (true) or coalesce(p.target, case when s."order" is null then t.order_id when s."order" <> e'\x01' then ref_order.id end) is not distinct from t.order_id)
-        and (not ('product' = any ($2)) or case when s.product is null then t.product_id when s.product <> e'\x01' then ref_product.id end is not distinct from t.product_id)
+        and (not ('product' = any ($2)) or case when s."product" is null then t.product_id when s."product" <> e'\x01' then ref_product.id end is not distinct from t.product_id)
     else false end,
     false, s."@id", s."@kind"
 from (
@@ -1526,7 +1526,7 @@ cross join lateral (
 ) m
 left join pg_temp."map_orders" p on $4 and p.ordinal = s."@parent"
 left join pg_temp."ref_orderItems_order" "ref_order" on $4 and 'order' = any ($2) and "ref_order".lookup = s."order"
-left join pg_temp."ref_orderItems_product" "ref_product" on $4 and 'product' = any ($2) and "ref_product".lookup = s.product
+left join pg_temp."ref_orderItems_product" "ref_product" on $4 and 'product' = any ($2) and "ref_product".lookup = s."product"
 
 bds_import."name_orderItems"(bds.imports,text[]) returns void language plpgsql
 declare
@@ -1631,7 +1631,7 @@ begin
     if 'product' = any ($2) then
         insert into pg_temp."lookup_orderItems_product"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
-        from (select distinct s.product as lookup from pg_temp."staged_orderItems" s where s.product <> e'\x01') r;
+        from (select distinct s."product" as lookup from pg_temp."staged_orderItems" s where s."product" <> e'\x01') r;
         perform bds_feed.filled(import, 'lookup_orderItems_product');
         insert into pg_temp."ref_orderItems_product"
         select * from bds_import."named_orderItems_product"(import.company_id, array(select distinct l.kind from pg_temp."lookup_orderItems_product" l));
@@ -1640,7 +1640,7 @@ begin
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
             select 'orderItems', s."@ordinal", 'product', e.code, e.message
             from pg_temp."ref_orderItems_product" r
-            join pg_temp."staged_orderItems" s on s.product = r.lookup
+            join pg_temp."staged_orderItems" s on s."product" = r.lookup
             cross join lateral (select left(bds_feed.staged_text(r.lookup), 100)) as g (lookup)
             cross join lateral (
                 select 'lookup_not_found', 'products has no row ' || g.lookup || case

@@ -898,8 +898,8 @@ begin
     select 'products', m.ordinal, v.field, v.code, v.message
     from pg_temp."map_products" m join pg_temp."staged_products" s on s."@ordinal" = m.ordinal
     cross join lateral (
-        select coalesce(s."@id", 'code:' || nullif(s.code, e'\x01'), 'barcode:' || nullif(s.barcode, e'\x01')),
-            coalesce(s."@id", s."@where", s.code, s.barcode)
+        select coalesce(s."@id", 'code:' || nullif(s."code", e'\x01'), 'barcode:' || nullif(s."barcode", e'\x01')),
+            coalesce(s."@id", s."@where", s."code", s."barcode")
     ) as n (lookup, identity)
     cross join lateral (values
         (m.operation not in ('create', 'update', 'upsert', 'delete'), '@operation', 'invalid_directive',
@@ -949,10 +949,10 @@ begin
     from pg_temp."map_products" m join pg_temp."staged_products" s on s."@ordinal" = m.ordinal
     cross join lateral (values
         (null, false)
-        , ('code', (s.code = e'\x01' or m.is_new and m.operation <> 'update' and s.code is null and m.key_code is null))
-        , ('name', (s.name = e'\x01' or m.is_new and m.operation <> 'update' and s.name is null))
+        , ('code', (s."code" = e'\x01' or m.is_new and m.operation <> 'update' and s."code" is null and m.key_code is null))
+        , ('name', (s."name" = e'\x01' or m.is_new and m.operation <> 'update' and s."name" is null))
     ) as v (field, is_missing)
-    where m.phase < 3 and (false or (s.code = e'\x01' or m.is_new and m.operation <> 'update' and s.code is null and m.key_code is null) or (s.name = e'\x01' or m.is_new and m.operation <> 'update' and s.name is null)) and v.is_missing and not exists (
+    where m.phase < 3 and (false or (s."code" = e'\x01' or m.is_new and m.operation <> 'update' and s."code" is null and m.key_code is null) or (s."name" = e'\x01' or m.is_new and m.operation <> 'update' and s."name" is null)) and v.is_missing and not exists (
         select from pg_temp.feed_errors e
         where e.entity = 'products' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
     );
@@ -981,10 +981,10 @@ begin
     from pg_temp."staged_products" s
     cross join lateral (values
         (null, null, true, null, false)
-        , ('price', s.price, pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric'), 'a number that fits numeric(19,4)', false)
-        , ('active', s.active, pg_input_is_valid(s.active, 'boolean'), 'true or false', false)
+        , ('price', s."price", pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric'), 'a number that fits numeric(19,4)', false)
+        , ('active', s."active", pg_input_is_valid(s."active", 'boolean'), 'true or false', false)
     ) as v (field, given, is_valid, expected, identifies)
-    where not (true and (s.price is null or s.price = e'\x01' or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric')) and (s.active is null or s.active = e'\x01' or pg_input_is_valid(s.active, 'boolean'))) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
+    where not (true and (s."price" is null or s."price" = e'\x01' or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric')) and (s."active" is null or s."active" = e'\x01' or pg_input_is_valid(s."active", 'boolean'))) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
 end
 
 bds_import.compare_products(bds.imports,text[]) returns void language plpgsql
@@ -1027,19 +1027,19 @@ bds_import.differing_products(text,text[],boolean) returns TABLE("@ordinal" bigi
 select v."@ordinal", v.id, v."@new", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
-        , case when m.key_code is not null then m.key_code when s.code is null then t.code else bds_feed.staged_text(s.code) end as code, t.code as "stored code"
-        , case when s.name is null then t.name when s.name = e'\x01' then null else bds_feed.staged_text(s.name) end as name, t.name as "stored name"
-        , case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end as description, t.description as "stored description"
-        , case when m.key_barcode is not null then m.key_barcode when s.barcode is null then t.barcode else bds_feed.staged_text(s.barcode) end as barcode, t.barcode as "stored barcode"
-        , case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end as price, t.price as "stored price"
-        , case when s.active is null then case when m.is_new then true else t.active end when s.active = e'\x01' then true else case when $3 or pg_input_is_valid(s.active, 'boolean') then s.active::boolean end end as active, t.active as "stored active"
-        , case when s.category is null then t.category_id when s.category <> e'\x01' then ref_category.id end as category_id, t.category_id as "stored category_id"
-        , case when s.unit is null then t.unit_id when s.unit <> e'\x01' then ref_unit.id end as unit_id, t.unit_id as "stored unit_id"
+        , case when m.key_code is not null then m.key_code when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end as code, t.code as "stored code"
+        , case when s."name" is null then t.name when s."name" = e'\x01' then null else bds_feed.staged_text(s."name") end as name, t.name as "stored name"
+        , case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end as description, t.description as "stored description"
+        , case when m.key_barcode is not null then m.key_barcode when s."barcode" is null then t.barcode when s."barcode" = e'\x01' then null else bds_feed.staged_text(s."barcode") end as barcode, t.barcode as "stored barcode"
+        , case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end as price, t.price as "stored price"
+        , case when s."active" is null then case when m.is_new then true else t.active end when s."active" = e'\x01' then true else case when $3 or pg_input_is_valid(s."active", 'boolean') then s."active"::boolean end end as active, t.active as "stored active"
+        , case when s."category" is null then t.category_id when s."category" <> e'\x01' then ref_category.id end as category_id, t.category_id as "stored category_id"
+        , case when s."unit" is null then t.unit_id when s."unit" <> e'\x01' then ref_unit.id end as unit_id, t.unit_id as "stored unit_id"
     from pg_temp."map_products" m
     join pg_temp."staged_products" s on s."@ordinal" = m.ordinal
     left join data.products t on t.company_id = (select $1) and t.id = m.target and not m.is_new
-    left join pg_temp."ref_products_category" "ref_category" on 'category' = any ($2) and "ref_category".lookup = s.category
-    left join pg_temp."ref_products_unit" "ref_unit" on 'unit' = any ($2) and "ref_unit".lookup = s.unit
+    left join pg_temp."ref_products_category" "ref_category" on 'category' = any ($2) and "ref_category".lookup = s."category"
+    left join pg_temp."ref_products_unit" "ref_unit" on 'unit' = any ($2) and "ref_unit".lookup = s."unit"
     where m.phase = 1 and not m.is_same
     offset 0
 ) v
@@ -1096,7 +1096,7 @@ begin
         from pg_temp."ref_products_category" r
         join bds_import."named_products_category"(import.company_id, array(select distinct o.kind from pg_temp."ref_products_category" o)) n
             on n.lookup = r.lookup and n.id is distinct from r.id
-        join pg_temp."staged_products" s on s.category = r.lookup
+        join pg_temp."staged_products" s on s."category" = r.lookup
         join pg_temp."map_products" m on m.ordinal = s."@ordinal" and not m.failed;
     end if;
     if 'units' = any (members) then
@@ -1106,7 +1106,7 @@ begin
         from pg_temp."ref_products_unit" r
         join bds_import."named_products_unit"(import.company_id, array(select distinct o.kind from pg_temp."ref_products_unit" o)) n
             on n.lookup = r.lookup and n.id is distinct from r.id
-        join pg_temp."staged_products" s on s.unit = r.lookup
+        join pg_temp."staged_products" s on s."unit" = r.lookup
         join pg_temp."map_products" m on m.ordinal = s."@ordinal" and not m.failed;
     end if;
 end
@@ -1207,17 +1207,17 @@ begin
     update pg_temp.feed_entities f set columns = l.columns, is_valid = l.is_valid, rows = l.rows
     from (
         select count(*) as rows,
-            bool_and(true and (s.price is null or s.price = e'\x01' or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric')) and (s.active is null or s.active = e'\x01' or pg_input_is_valid(s.active, 'boolean'))) is not false as is_valid,
+            bool_and(true and (s."price" is null or s."price" = e'\x01' or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric')) and (s."active" is null or s."active" = e'\x01' or pg_input_is_valid(s."active", 'boolean'))) is not false as is_valid,
             array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
                 case when count(s."@where") > 0 then '@where' end
-                , case when count(s.code) > 0 then 'code' end
-                , case when count(s.name) > 0 then 'name' end
-                , case when count(s.description) > 0 then 'description' end
-                , case when count(s.barcode) > 0 then 'barcode' end
-                , case when count(s.price) > 0 then 'price' end
-                , case when count(s.active) > 0 then 'active' end
-                , case when count(s.category) > 0 then 'category' end
-                , case when count(s.unit) > 0 then 'unit' end
+                , case when count(s."code") > 0 then 'code' end
+                , case when count(s."name") > 0 then 'name' end
+                , case when count(s."description") > 0 then 'description' end
+                , case when count(s."barcode") > 0 then 'barcode' end
+                , case when count(s."price") > 0 then 'price' end
+                , case when count(s."active") > 0 then 'active' end
+                , case when count(s."category") > 0 then 'category' end
+                , case when count(s."unit") > 0 then 'unit' end
             ], null) as columns
         from pg_temp."staged_products" s
     ) l
@@ -1252,22 +1252,22 @@ begin
             then false end, v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
         from (
             select s."@ordinal", t.id
-                , case when null::text is not null then null::text when s.code is null then t.code else bds_feed.staged_text(s.code) end as code, t.code as "stored code"
-                , case when s.name is null then t.name when s.name = e'\x01' then null else bds_feed.staged_text(s.name) end as name, t.name as "stored name"
-                , case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end as description, t.description as "stored description"
-                , case when null::text is not null then null::text when s.barcode is null then t.barcode else bds_feed.staged_text(s.barcode) end as barcode, t.barcode as "stored barcode"
-                , case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end as price, t.price as "stored price"
-                , case when s.active is null then t.active when s.active = e'\x01' then true else case when $3 or pg_input_is_valid(s.active, 'boolean') then s.active::boolean end end as active, t.active as "stored active"
-                , case when s.category is null then t.category_id when s.category <> e'\x01' then ref_category.id end as category_id, t.category_id as "stored category_id"
-                , case when s.unit is null then t.unit_id when s.unit <> e'\x01' then ref_unit.id end as unit_id, t.unit_id as "stored unit_id"
+                , case when null::text is not null then null::text when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end as code, t.code as "stored code"
+                , case when s."name" is null then t.name when s."name" = e'\x01' then null else bds_feed.staged_text(s."name") end as name, t.name as "stored name"
+                , case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end as description, t.description as "stored description"
+                , case when null::text is not null then null::text when s."barcode" is null then t.barcode when s."barcode" = e'\x01' then null else bds_feed.staged_text(s."barcode") end as barcode, t.barcode as "stored barcode"
+                , case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end as price, t.price as "stored price"
+                , case when s."active" is null then t.active when s."active" = e'\x01' then true else case when $3 or pg_input_is_valid(s."active", 'boolean') then s."active"::boolean end end as active, t.active as "stored active"
+                , case when s."category" is null then t.category_id when s."category" <> e'\x01' then ref_category.id end as category_id, t.category_id as "stored category_id"
+                , case when s."unit" is null then t.unit_id when s."unit" <> e'\x01' then ref_unit.id end as unit_id, t.unit_id as "stored unit_id"
             from bds_feed.rows_where(import.company_id, 'products', s."@where", s."@lookups") w (id)
             join data.products t on t.company_id = (select import.company_id) and t.id = w.id
-            left join pg_temp."ref_products_category" "ref_category" on 'category' = any ($2) and "ref_category".lookup = s.category
-            left join pg_temp."ref_products_unit" "ref_unit" on 'unit' = any ($2) and "ref_unit".lookup = s.unit
+            left join pg_temp."ref_products_category" "ref_category" on 'category' = any ($2) and "ref_category".lookup = s."category"
+            left join pg_temp."ref_products_unit" "ref_unit" on 'unit' = any ($2) and "ref_unit".lookup = s."unit"
             offset 0
         ) v;
         perform bds_import."check_rules_products"(import, s."@ordinal", s."@ordinal");
-        if 'code' = any ($2) and s.code is not null then
+        if 'code' = any ($2) and s."code" is not null then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
             select 'products', s."@ordinal", 'code', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
                 case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
@@ -1279,7 +1279,7 @@ begin
             where d.code is not null and (t.id is not null or d.changed > 1)
             having count(*) > 0;
         end if;
-        if 'barcode' = any ($2) and s.barcode is not null then
+        if 'barcode' = any ($2) and s."barcode" is not null then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
             select 'products', s."@ordinal", 'barcode', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
                 case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
@@ -1338,14 +1338,14 @@ bds_import.matched_products(text,text[],boolean,boolean) returns TABLE(ordinal b
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
-        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s.code is null then t.code else bds_feed.staged_text(s.code) end is not distinct from t.code)
-        and (not ('name' = any ($2)) or case when s.name is null then t.name when s.name = e'\x01' then null else bds_feed.staged_text(s.name) end is not distinct from t.name)
-        and (not ('description' = any ($2)) or case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end is not distinct from t.description)
-        and (not ('barcode' = any ($2) or '@id' = any ($2)) or case when m.key_barcode is not null then m.key_barcode when s.barcode is null then t.barcode else bds_feed.staged_text(s.barcode) end is not distinct from t.barcode)
-        and (not ('price' = any ($2)) or case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end is not distinct from t.price)
-        and (not ('active' = any ($2)) or case when s.active is null then case when m.is_new then true else t.active end when s.active = e'\x01' then true else case when $3 or pg_input_is_valid(s.active, 'boolean') then s.active::boolean end end is not distinct from t.active)
-        and (not ('category' = any ($2)) or case when s.category is null then t.category_id when s.category <> e'\x01' then ref_category.id end is not distinct from t.category_id)
-        and (not ('unit' = any ($2)) or case when s.unit is null then t.unit_id when s.unit <> e'\x01' then ref_unit.id end is not distinct from t.unit_id)
+        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end is not distinct from t.code)
+        and (not ('name' = any ($2)) or case when s."name" is null then t.name when s."name" = e'\x01' then null else bds_feed.staged_text(s."name") end is not distinct from t.name)
+        and (not ('description' = any ($2)) or case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end is not distinct from t.description)
+        and (not ('barcode' = any ($2) or '@id' = any ($2)) or case when m.key_barcode is not null then m.key_barcode when s."barcode" is null then t.barcode when s."barcode" = e'\x01' then null else bds_feed.staged_text(s."barcode") end is not distinct from t.barcode)
+        and (not ('price' = any ($2)) or case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end is not distinct from t.price)
+        and (not ('active' = any ($2)) or case when s."active" is null then case when m.is_new then true else t.active end when s."active" = e'\x01' then true else case when $3 or pg_input_is_valid(s."active", 'boolean') then s."active"::boolean end end is not distinct from t.active)
+        and (not ('category' = any ($2)) or case when s."category" is null then t.category_id when s."category" <> e'\x01' then ref_category.id end is not distinct from t.category_id)
+        and (not ('unit' = any ($2)) or case when s."unit" is null then t.unit_id when s."unit" <> e'\x01' then ref_unit.id end is not distinct from t.unit_id)
     else false end,
     false, s."@id", s."@kind", m.key_code, m.key_barcode
 from (
@@ -1359,7 +1359,7 @@ from (
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
     -- what a mass update writes names no row
-    left join lateral (select bds_feed.staged_text(s.code) as "code", bds_feed.staged_text(s.barcode) as "barcode") as n on s."@where" is null
+    left join lateral (select bds_feed.staged_text(s."code") as "code", bds_feed.staged_text(s."barcode") as "barcode") as n on s."@where" is null
     offset 0
 ) s
 left join data.products "by_code" on ('code' = any ($2) or '@id' = any ($2)) and "by_code".company_id = (select $1) and "by_code".code = s."@find_code"
@@ -1372,20 +1372,20 @@ cross join lateral (
         , s."@key_code" as key_code
         , s."@key_barcode" as key_barcode
 ) m
-left join pg_temp."ref_products_category" "ref_category" on $4 and 'category' = any ($2) and "ref_category".lookup = s.category
-left join pg_temp."ref_products_unit" "ref_unit" on $4 and 'unit' = any ($2) and "ref_unit".lookup = s.unit
+left join pg_temp."ref_products_category" "ref_category" on $4 and 'category' = any ($2) and "ref_category".lookup = s."category"
+left join pg_temp."ref_products_unit" "ref_unit" on $4 and 'unit' = any ($2) and "ref_unit".lookup = s."unit"
 
 bds_import.matched_products_by_barcode(text,text[],boolean,boolean) returns TABLE(ordinal bigint, parent bigint, "position" bigint, phase integer, operation text, target bigint, is_new boolean, is_ambiguous boolean, is_same boolean, failed boolean, id text, id_kind text, key_code text, key_barcode text) language sql
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
-        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s.code is null then t.code else bds_feed.staged_text(s.code) end is not distinct from t.code)
-        and (not ('name' = any ($2)) or case when s.name is null then t.name when s.name = e'\x01' then null else bds_feed.staged_text(s.name) end is not distinct from t.name)
-        and (not ('description' = any ($2)) or case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end is not distinct from t.description)
-        and (not ('price' = any ($2)) or case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end is not distinct from t.price)
-        and (not ('active' = any ($2)) or case when s.active is null then case when m.is_new then true else t.active end when s.active = e'\x01' then true else case when $3 or pg_input_is_valid(s.active, 'boolean') then s.active::boolean end end is not distinct from t.active)
-        and (not ('category' = any ($2)) or case when s.category is null then t.category_id when s.category <> e'\x01' then ref_category.id end is not distinct from t.category_id)
-        and (not ('unit' = any ($2)) or case when s.unit is null then t.unit_id when s.unit <> e'\x01' then ref_unit.id end is not distinct from t.unit_id)
+        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end is not distinct from t.code)
+        and (not ('name' = any ($2)) or case when s."name" is null then t.name when s."name" = e'\x01' then null else bds_feed.staged_text(s."name") end is not distinct from t.name)
+        and (not ('description' = any ($2)) or case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end is not distinct from t.description)
+        and (not ('price' = any ($2)) or case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end is not distinct from t.price)
+        and (not ('active' = any ($2)) or case when s."active" is null then case when m.is_new then true else t.active end when s."active" = e'\x01' then true else case when $3 or pg_input_is_valid(s."active", 'boolean') then s."active"::boolean end end is not distinct from t.active)
+        and (not ('category' = any ($2)) or case when s."category" is null then t.category_id when s."category" <> e'\x01' then ref_category.id end is not distinct from t.category_id)
+        and (not ('unit' = any ($2)) or case when s."unit" is null then t.unit_id when s."unit" <> e'\x01' then ref_unit.id end is not distinct from t.unit_id)
     else false end,
     false, s."@id", s."@kind", m.key_code, m.key_barcode
 from (
@@ -1399,7 +1399,7 @@ from (
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
     -- what a mass update writes names no row
-    left join lateral (select bds_feed.staged_text(s.code) as "code", bds_feed.staged_text(s.barcode) as "barcode") as n on s."@where" is null
+    left join lateral (select bds_feed.staged_text(s."code") as "code", bds_feed.staged_text(s."barcode") as "barcode") as n on s."@where" is null
     offset 0
 ) s
 left join data.products t on t.company_id = (select $1) and t.barcode = s."@find_barcode"
@@ -1408,20 +1408,20 @@ cross join lateral (
         , s."@key_code" as key_code
         , s."@key_barcode" as key_barcode
 ) m
-left join pg_temp."ref_products_category" "ref_category" on $4 and 'category' = any ($2) and "ref_category".lookup = s.category
-left join pg_temp."ref_products_unit" "ref_unit" on $4 and 'unit' = any ($2) and "ref_unit".lookup = s.unit
+left join pg_temp."ref_products_category" "ref_category" on $4 and 'category' = any ($2) and "ref_category".lookup = s."category"
+left join pg_temp."ref_products_unit" "ref_unit" on $4 and 'unit' = any ($2) and "ref_unit".lookup = s."unit"
 
 bds_import.matched_products_by_code(text,text[],boolean,boolean) returns TABLE(ordinal bigint, parent bigint, "position" bigint, phase integer, operation text, target bigint, is_new boolean, is_ambiguous boolean, is_same boolean, failed boolean, id text, id_kind text, key_code text, key_barcode text) language sql
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
-        and (not ('name' = any ($2)) or case when s.name is null then t.name when s.name = e'\x01' then null else bds_feed.staged_text(s.name) end is not distinct from t.name)
-        and (not ('description' = any ($2)) or case when s.description is null then t.description when s.description = e'\x01' then null else bds_feed.staged_text(s.description) end is not distinct from t.description)
-        and (not ('barcode' = any ($2) or '@id' = any ($2)) or case when m.key_barcode is not null then m.key_barcode when s.barcode is null then t.barcode else bds_feed.staged_text(s.barcode) end is not distinct from t.barcode)
-        and (not ('price' = any ($2)) or case when s.price is null then t.price when s.price = e'\x01' then null else case when $3 or pg_input_is_valid(s.price, 'numeric(19,4)') and s.price !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.price, 'numeric') then s.price::numeric(19,4) end end is not distinct from t.price)
-        and (not ('active' = any ($2)) or case when s.active is null then case when m.is_new then true else t.active end when s.active = e'\x01' then true else case when $3 or pg_input_is_valid(s.active, 'boolean') then s.active::boolean end end is not distinct from t.active)
-        and (not ('category' = any ($2)) or case when s.category is null then t.category_id when s.category <> e'\x01' then ref_category.id end is not distinct from t.category_id)
-        and (not ('unit' = any ($2)) or case when s.unit is null then t.unit_id when s.unit <> e'\x01' then ref_unit.id end is not distinct from t.unit_id)
+        and (not ('name' = any ($2)) or case when s."name" is null then t.name when s."name" = e'\x01' then null else bds_feed.staged_text(s."name") end is not distinct from t.name)
+        and (not ('description' = any ($2)) or case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end is not distinct from t.description)
+        and (not ('barcode' = any ($2) or '@id' = any ($2)) or case when m.key_barcode is not null then m.key_barcode when s."barcode" is null then t.barcode when s."barcode" = e'\x01' then null else bds_feed.staged_text(s."barcode") end is not distinct from t.barcode)
+        and (not ('price' = any ($2)) or case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end is not distinct from t.price)
+        and (not ('active' = any ($2)) or case when s."active" is null then case when m.is_new then true else t.active end when s."active" = e'\x01' then true else case when $3 or pg_input_is_valid(s."active", 'boolean') then s."active"::boolean end end is not distinct from t.active)
+        and (not ('category' = any ($2)) or case when s."category" is null then t.category_id when s."category" <> e'\x01' then ref_category.id end is not distinct from t.category_id)
+        and (not ('unit' = any ($2)) or case when s."unit" is null then t.unit_id when s."unit" <> e'\x01' then ref_unit.id end is not distinct from t.unit_id)
     else false end,
     false, s."@id", s."@kind", m.key_code, m.key_barcode
 from (
@@ -1435,7 +1435,7 @@ from (
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
     -- what a mass update writes names no row
-    left join lateral (select bds_feed.staged_text(s.code) as "code", bds_feed.staged_text(s.barcode) as "barcode") as n on s."@where" is null
+    left join lateral (select bds_feed.staged_text(s."code") as "code", bds_feed.staged_text(s."barcode") as "barcode") as n on s."@where" is null
     offset 0
 ) s
 left join data.products t on t.company_id = (select $1) and t.code = s."@find_code"
@@ -1444,8 +1444,8 @@ cross join lateral (
         , s."@key_code" as key_code
         , s."@key_barcode" as key_barcode
 ) m
-left join pg_temp."ref_products_category" "ref_category" on $4 and 'category' = any ($2) and "ref_category".lookup = s.category
-left join pg_temp."ref_products_unit" "ref_unit" on $4 and 'unit' = any ($2) and "ref_unit".lookup = s.unit
+left join pg_temp."ref_products_category" "ref_category" on $4 and 'category' = any ($2) and "ref_category".lookup = s."category"
+left join pg_temp."ref_products_unit" "ref_unit" on $4 and 'unit' = any ($2) and "ref_unit".lookup = s."unit"
 
 bds_import.name_products(bds.imports,text[]) returns void language plpgsql
 declare
@@ -1498,7 +1498,7 @@ bds_import.paths_products() returns TABLE(ordinal bigint, path text, record text
 -- a record without parent stands in the collection of its entity
 with staged as (
     select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
-        coalesce(bds_feed.staged_text(s."@id"), 'code:' || bds_feed.staged_text(s.code), 'barcode:' || bds_feed.staged_text(s.barcode)) as record
+        coalesce(bds_feed.staged_text(s."@id"), 'code:' || bds_feed.staged_text(s."code"), 'barcode:' || bds_feed.staged_text(s."barcode")) as record
     from pg_temp."staged_products" s
 )select s.ordinal, format('%s[%s]', 'products', s.position),
     s.record
@@ -1528,7 +1528,7 @@ begin
     if 'category' = any ($2) then
         insert into pg_temp."lookup_products_category"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
-        from (select distinct s.category as lookup from pg_temp."staged_products" s where s.category <> e'\x01') r;
+        from (select distinct s."category" as lookup from pg_temp."staged_products" s where s."category" <> e'\x01') r;
         perform bds_feed.filled(import, 'lookup_products_category');
         insert into pg_temp."ref_products_category"
         select * from bds_import."named_products_category"(import.company_id, array(select distinct l.kind from pg_temp."lookup_products_category" l));
@@ -1537,7 +1537,7 @@ begin
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
             select 'products', s."@ordinal", 'category', e.code, e.message
             from pg_temp."ref_products_category" r
-            join pg_temp."staged_products" s on s.category = r.lookup
+            join pg_temp."staged_products" s on s."category" = r.lookup
             cross join lateral (select left(bds_feed.staged_text(r.lookup), 100)) as g (lookup)
             cross join lateral (
                 select 'lookup_not_found', 'categories has no row ' || g.lookup || case
@@ -1554,7 +1554,7 @@ begin
     if 'unit' = any ($2) then
         insert into pg_temp."lookup_products_unit"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
-        from (select distinct s.unit as lookup from pg_temp."staged_products" s where s.unit <> e'\x01') r;
+        from (select distinct s."unit" as lookup from pg_temp."staged_products" s where s."unit" <> e'\x01') r;
         perform bds_feed.filled(import, 'lookup_products_unit');
         insert into pg_temp."ref_products_unit"
         select * from bds_import."named_products_unit"(import.company_id, array(select distinct l.kind from pg_temp."lookup_products_unit" l));
@@ -1563,7 +1563,7 @@ begin
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
             select 'products', s."@ordinal", 'unit', e.code, e.message
             from pg_temp."ref_products_unit" r
-            join pg_temp."staged_products" s on s.unit = r.lookup
+            join pg_temp."staged_products" s on s."unit" = r.lookup
             cross join lateral (select left(bds_feed.staged_text(r.lookup), 100)) as g (lookup)
             cross join lateral (
                 select 'lookup_not_found', 'units has no row ' || g.lookup || case

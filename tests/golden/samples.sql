@@ -230,17 +230,17 @@ begin
                 'whole' : case when o.whole is distinct from r.whole then coalesce(to_json(o.whole), 'null'::json) end,
                 'long' : case when o.long is distinct from r.long then coalesce(to_json(o.long), 'null'::json) end,
                 'amount' : case when o.amount is distinct from r.amount then coalesce(to_json(o.amount), 'null'::json) end,
-                'free' : case when o.free is distinct from r.free then coalesce(to_json(o.free), 'null'::json) end,
-                'single' : case when o.single is distinct from r.single then coalesce(to_json(o.single), 'null'::json) end,
-                'double' : case when o.double is distinct from r.double then coalesce(to_json(o.double), 'null'::json) end,
+                'free' : case when record_image_ne(row(o.free), row(r.free)) then coalesce(to_json(o.free), 'null'::json) end,
+                'single' : case when record_image_ne(row(o.single), row(r.single)) then coalesce(to_json(o.single), 'null'::json) end,
+                'double' : case when record_image_ne(row(o.double), row(r.double)) then coalesce(to_json(o.double), 'null'::json) end,
                 'flag' : case when o.flag is distinct from r.flag then coalesce(to_json(o.flag), 'null'::json) end,
                 'day' : case when o.day is distinct from r.day then coalesce(to_json(o.day), 'null'::json) end,
                 'clock' : case when o.clock is distinct from r.clock then coalesce(to_json(o.clock), 'null'::json) end,
                 'at' : case when o.at is distinct from r.at then coalesce(to_json(o.at), 'null'::json) end,
-                'span' : case when o.span is distinct from r.span then coalesce(to_json(o.span), 'null'::json) end,
+                'span' : case when record_image_ne(row(o.span), row(r.span)) then coalesce(to_json(o.span), 'null'::json) end,
                 'key' : case when o.key is distinct from r.key then coalesce(to_json(o.key), 'null'::json) end,
                 'octets' : case when o.octets is distinct from r.octets then coalesce(to_json(o.octets), 'null'::json) end,
-                'document' : case when o.document is distinct from r.document then coalesce(to_json(o.document), 'null'::json) end,
+                'document' : case when record_image_ne(row(o.document), row(r.document)) then coalesce(to_json(o.document), 'null'::json) end,
                 'level' : case when o.level is distinct from r.level then coalesce(to_json(o.level), 'null'::json) end
                 absent on null returning json
             )::jsonb as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
@@ -282,17 +282,17 @@ begin
                 'whole' : case when o.whole is distinct from r.whole then coalesce(to_json(o.whole), 'null'::json) end,
                 'long' : case when o.long is distinct from r.long then coalesce(to_json(o.long), 'null'::json) end,
                 'amount' : case when o.amount is distinct from r.amount then coalesce(to_json(o.amount), 'null'::json) end,
-                'free' : case when o.free is distinct from r.free then coalesce(to_json(o.free), 'null'::json) end,
-                'single' : case when o.single is distinct from r.single then coalesce(to_json(o.single), 'null'::json) end,
-                'double' : case when o.double is distinct from r.double then coalesce(to_json(o.double), 'null'::json) end,
+                'free' : case when record_image_ne(row(o.free), row(r.free)) then coalesce(to_json(o.free), 'null'::json) end,
+                'single' : case when record_image_ne(row(o.single), row(r.single)) then coalesce(to_json(o.single), 'null'::json) end,
+                'double' : case when record_image_ne(row(o.double), row(r.double)) then coalesce(to_json(o.double), 'null'::json) end,
                 'flag' : case when o.flag is distinct from r.flag then coalesce(to_json(o.flag), 'null'::json) end,
                 'day' : case when o.day is distinct from r.day then coalesce(to_json(o.day), 'null'::json) end,
                 'clock' : case when o.clock is distinct from r.clock then coalesce(to_json(o.clock), 'null'::json) end,
                 'at' : case when o.at is distinct from r.at then coalesce(to_json(o.at), 'null'::json) end,
-                'span' : case when o.span is distinct from r.span then coalesce(to_json(o.span), 'null'::json) end,
+                'span' : case when record_image_ne(row(o.span), row(r.span)) then coalesce(to_json(o.span), 'null'::json) end,
                 'key' : case when o.key is distinct from r.key then coalesce(to_json(o.key), 'null'::json) end,
                 'octets' : case when o.octets is distinct from r.octets then coalesce(to_json(o.octets), 'null'::json) end,
-                'document' : case when o.document is distinct from r.document then coalesce(to_json(o.document), 'null'::json) end,
+                'document' : case when record_image_ne(row(o.document), row(r.document)) then coalesce(to_json(o.document), 'null'::json) end,
                 'level' : case when o.level is distinct from r.level then coalesce(to_json(o.level), 'null'::json) end
                 absent on null returning json
             )::jsonb
@@ -320,17 +320,17 @@ begin
                 'whole' : case when o.whole is distinct from r.whole then coalesce(to_json(o.whole), 'null'::json) end,
                 'long' : case when o.long is distinct from r.long then coalesce(to_json(o.long), 'null'::json) end,
                 'amount' : case when o.amount is distinct from r.amount then coalesce(to_json(o.amount), 'null'::json) end,
-                'free' : case when o.free is distinct from r.free then coalesce(to_json(o.free), 'null'::json) end,
-                'single' : case when o.single is distinct from r.single then coalesce(to_json(o.single), 'null'::json) end,
-                'double' : case when o.double is distinct from r.double then coalesce(to_json(o.double), 'null'::json) end,
+                'free' : case when record_image_ne(row(o.free), row(r.free)) then coalesce(to_json(o.free), 'null'::json) end,
+                'single' : case when record_image_ne(row(o.single), row(r.single)) then coalesce(to_json(o.single), 'null'::json) end,
+                'double' : case when record_image_ne(row(o.double), row(r.double)) then coalesce(to_json(o.double), 'null'::json) end,
                 'flag' : case when o.flag is distinct from r.flag then coalesce(to_json(o.flag), 'null'::json) end,
                 'day' : case when o.day is distinct from r.day then coalesce(to_json(o.day), 'null'::json) end,
                 'clock' : case when o.clock is distinct from r.clock then coalesce(to_json(o.clock), 'null'::json) end,
                 'at' : case when o.at is distinct from r.at then coalesce(to_json(o.at), 'null'::json) end,
-                'span' : case when o.span is distinct from r.span then coalesce(to_json(o.span), 'null'::json) end,
+                'span' : case when record_image_ne(row(o.span), row(r.span)) then coalesce(to_json(o.span), 'null'::json) end,
                 'key' : case when o.key is distinct from r.key then coalesce(to_json(o.key), 'null'::json) end,
                 'octets' : case when o.octets is distinct from r.octets then coalesce(to_json(o.octets), 'null'::json) end,
-                'document' : case when o.document is distinct from r.document then coalesce(to_json(o.document), 'null'::json) end,
+                'document' : case when record_image_ne(row(o.document), row(r.document)) then coalesce(to_json(o.document), 'null'::json) end,
                 'level' : case when o.level is distinct from r.level then coalesce(to_json(o.level), 'null'::json) end
                 absent on null returning json
             )::jsonb
@@ -1142,8 +1142,8 @@ begin
     select 'samples', m.ordinal, v.field, v.code, v.message
     from pg_temp."map_samples" m join pg_temp."staged_samples" s on s."@ordinal" = m.ordinal
     cross join lateral (
-        select coalesce(s."@id", 'code:' || nullif(s.code, e'\x01')),
-            coalesce(s."@id", s."@where", s.code)
+        select coalesce(s."@id", 'code:' || nullif(s."code", e'\x01')),
+            coalesce(s."@id", s."@where", s."code")
     ) as n (lookup, identity)
     cross join lateral (values
         (m.operation not in ('create', 'update', 'upsert', 'delete'), '@operation', 'invalid_directive',
@@ -1284,9 +1284,9 @@ begin
     from pg_temp."map_samples" m join pg_temp."staged_samples" s on s."@ordinal" = m.ordinal
     cross join lateral (values
         (null, false)
-        , ('code', (s.code = e'\x01' or m.is_new and m.operation <> 'update' and s.code is null and m.key_code is null))
+        , ('code', (s."code" = e'\x01' or m.is_new and m.operation <> 'update' and s."code" is null and m.key_code is null))
     ) as v (field, is_missing)
-    where m.phase < 3 and (false or (s.code = e'\x01' or m.is_new and m.operation <> 'update' and s.code is null and m.key_code is null)) and v.is_missing and not exists (
+    where m.phase < 3 and (false or (s."code" = e'\x01' or m.is_new and m.operation <> 'update' and s."code" is null and m.key_code is null)) and v.is_missing and not exists (
         select from pg_temp.feed_errors e
         where e.entity = 'samples' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
     );
@@ -1300,31 +1300,31 @@ begin
     from pg_temp."staged_samples" s
     cross join lateral (values
         (null, null, true, null, false)
-        , ('short', s.short, pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)'), 'text that fits character varying(4)', false)
-        , ('padded', s.padded, pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)'), 'text that fits character(4)', false)
-        , ('mood', s.mood, pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood'), 'one of very good, sad', false)
-        , ('small', s.small, pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits smallint', false)
-        , ('whole', s.whole, pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits integer', false)
-        , ('long', s.long, pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits bigint', false)
-        , ('amount', s.amount, pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric'), 'a number that fits numeric(9,2)', false)
-        , ('free', s.free, pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric'), 'a number that fits numeric', false)
-        , ('single', s.single, pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]', 'a number that fits real', false)
-        , ('double', s.double, pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]', 'a number', false)
-        , ('flag', s.flag, pg_input_is_valid(s.flag, 'boolean'), 'true or false', false)
-        , ('day', s.day, pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$', 'a date such as 2026-11-20', false)
-        , ('clock', s.clock, pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$', 'a time such as 08:15:30', false)
-        , ('at', s.at, pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$', 'a timestamp such as 2026-11-20T08:15:30Z', false)
-        , ('span', s.span, case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end, 'a duration such as P1DT2H30M', false)
-        , ('key', s.key, pg_input_is_valid(s.key, 'uuid'), 'a UUID', false)
-        , ('octets', s.octets, case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
-            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end, 'base64', false)
-        , ('document', s.document, pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$', 'JSON other than null', false)
-        , ('level', s.level, pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits data.level', false)
+        , ('short', s."short", pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)'), 'text that fits character varying(4)', false)
+        , ('padded', s."padded", pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)'), 'text that fits character(4)', false)
+        , ('mood', s."mood", pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood'), 'one of very good, sad', false)
+        , ('small', s."small", pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits smallint', false)
+        , ('whole', s."whole", pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits integer', false)
+        , ('long', s."long", pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits bigint', false)
+        , ('amount', s."amount", pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric'), 'a number that fits numeric(9,2)', false)
+        , ('free', s."free", pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric'), 'a number that fits numeric', false)
+        , ('single', s."single", pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]', 'a number that fits real', false)
+        , ('double', s."double", pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]', 'a number', false)
+        , ('flag', s."flag", pg_input_is_valid(s."flag", 'boolean'), 'true or false', false)
+        , ('day', s."day", pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$', 'a date such as 2026-11-20', false)
+        , ('clock', s."clock", pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$', 'a time such as 08:15:30', false)
+        , ('at', s."at", pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$', 'a timestamp such as 2026-11-20T08:15:30Z', false)
+        , ('span', s."span", case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end, 'a duration such as P1DT2H30M', false)
+        , ('key', s."key", pg_input_is_valid(s."key", 'uuid'), 'a UUID', false)
+        , ('octets', s."octets", case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end, 'base64', false)
+        , ('document', s."document", pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$', 'JSON other than null', false)
+        , ('level', s."level", pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits data.level', false)
     ) as v (field, given, is_valid, expected, identifies)
-    where not (true and (s.short is null or s.short = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)')) and (s.padded is null or s.padded = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)')) and (s.mood is null or s.mood = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood')) and (s.small is null or s.small = e'\x01' or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$') and (s.whole is null or s.whole = e'\x01' or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$') and (s.long is null or s.long = e'\x01' or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$') and (s.amount is null or s.amount = e'\x01' or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric')) and (s.free is null or s.free = e'\x01' or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric')) and (s.single is null or s.single = e'\x01' or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]') and (s.double is null or s.double = e'\x01' or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]') and (s.flag is null or s.flag = e'\x01' or pg_input_is_valid(s.flag, 'boolean')) and (s.day is null or s.day = e'\x01' or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$') and (s.clock is null or s.clock = e'\x01' or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$') and (s.at is null or s.at = e'\x01' or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$') and (s.span is null or s.span = e'\x01' or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end) and (s.key is null or s.key = e'\x01' or pg_input_is_valid(s.key, 'uuid')) and (s.octets is null or s.octets = e'\x01' or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
-            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s.document is null or s.document = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$') and (s.level is null or s.level = e'\x01' or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$')) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
+    where not (true and (s."short" is null or s."short" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)')) and (s."padded" is null or s."padded" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)')) and (s."mood" is null or s."mood" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood')) and (s."small" is null or s."small" = e'\x01' or pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$') and (s."whole" is null or s."whole" = e'\x01' or pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$') and (s."long" is null or s."long" = e'\x01' or pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$') and (s."amount" is null or s."amount" = e'\x01' or pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric')) and (s."free" is null or s."free" = e'\x01' or pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric')) and (s."single" is null or s."single" = e'\x01' or pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]') and (s."double" is null or s."double" = e'\x01' or pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]') and (s."flag" is null or s."flag" = e'\x01' or pg_input_is_valid(s."flag", 'boolean')) and (s."day" is null or s."day" = e'\x01' or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$') and (s."clock" is null or s."clock" = e'\x01' or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$') and (s."at" is null or s."at" = e'\x01' or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$') and (s."span" is null or s."span" = e'\x01' or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end) and (s."key" is null or s."key" = e'\x01' or pg_input_is_valid(s."key", 'uuid')) and (s."octets" is null or s."octets" = e'\x01' or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s."document" is null or s."document" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$') and (s."level" is null or s."level" = e'\x01' or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$')) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
 end
 
 bds_import.compare_samples(bds.imports,text[]) returns void language plpgsql
@@ -1367,29 +1367,29 @@ bds_import.differing_samples(text,text[],boolean) returns TABLE("@ordinal" bigin
 select v."@ordinal", v.id, v."@new", v.code, v.words, v.short, v.padded, v.mood, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
-        , case when m.key_code is not null then m.key_code when s.code is null then t.code else bds_feed.staged_text(s.code) end as code, t.code as "stored code"
-        , case when s.words is null then t.words when s.words = e'\x01' then null else bds_feed.staged_text(s.words) end as words, t.words as "stored words"
-        , case when s.short is null then t.short when s.short = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)') then bds_feed.staged_text(s.short)::character varying(4) end end as short, t.short as "stored short"
-        , case when s.padded is null then t.padded when s.padded = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)') then bds_feed.staged_text(s.padded)::character(4) end end as padded, t.padded as "stored padded"
-        , case when s.mood is null then t.mood when s.mood = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood') then bds_feed.staged_text(s.mood)::data.mood end end as mood, t.mood as "stored mood"
-        , case when s.small is null then t.small when s.small = e'\x01' then null else case when $3 or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$' then s.small::smallint end end as small, t.small as "stored small"
-        , case when s.whole is null then t.whole when s.whole = e'\x01' then null else case when $3 or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$' then s.whole::integer end end as whole, t.whole as "stored whole"
-        , case when s.long is null then t.long when s.long = e'\x01' then null else case when $3 or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$' then s.long::bigint end end as long, t.long as "stored long"
-        , case when s.amount is null then t.amount when s.amount = e'\x01' then null else case when $3 or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric') then s.amount::numeric(9,2) end end as amount, t.amount as "stored amount"
-        , case when s.free is null then t.free when s.free = e'\x01' then null else case when $3 or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric') then s.free::numeric end end as free, t.free as "stored free"
-        , case when s.single is null then t.single when s.single = e'\x01' then null else case when $3 or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]' then s.single::real end end as single, t.single as "stored single"
-        , case when s.double is null then t.double when s.double = e'\x01' then null else case when $3 or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]' then s.double::double precision end end as double, t.double as "stored double"
-        , case when s.flag is null then t.flag when s.flag = e'\x01' then null else case when $3 or pg_input_is_valid(s.flag, 'boolean') then s.flag::boolean end end as flag, t.flag as "stored flag"
-        , case when s.day is null then t.day when s.day = e'\x01' then null else case when $3 or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s.day::date end end as day, t.day as "stored day"
-        , case when s.clock is null then t.clock when s.clock = e'\x01' then null else case when $3 or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$' then s.clock::time without time zone end end as clock, t.clock as "stored clock"
-        , case when s.at is null then t.at when s.at = e'\x01' then null else case when $3 or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s.at::timestamp with time zone end end as at, t.at as "stored at"
-        , case when s.span is null then t.span when s.span = e'\x01' then null else case when $3 or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end then (case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::interval end end as span, t.span as "stored span"
-        , case when s.key is null then t.key when s.key = e'\x01' then null else case when $3 or pg_input_is_valid(s.key, 'uuid') then s.key::uuid end end as key, t.key as "stored key"
-        , case when s.octets is null then t.octets when s.octets = e'\x01' then null else case when $3 or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
-            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::bytea end end as octets, t.octets as "stored octets"
-        , case when s.document is null then t.document when s.document = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$' then bds_feed.staged_text(s.document)::jsonb end end as document, t.document as "stored document"
-        , case when s.level is null then t.level when s.level = e'\x01' then null else case when $3 or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$' then s.level::data.level end end as level, t.level as "stored level"
+        , case when m.key_code is not null then m.key_code when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end as code, t.code as "stored code"
+        , case when s."words" is null then t.words when s."words" = e'\x01' then null else bds_feed.staged_text(s."words") end as words, t.words as "stored words"
+        , case when s."short" is null then t.short when s."short" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)') then bds_feed.staged_text(s."short")::character varying(4) end end as short, t.short as "stored short"
+        , case when s."padded" is null then t.padded when s."padded" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)') then bds_feed.staged_text(s."padded")::character(4) end end as padded, t.padded as "stored padded"
+        , case when s."mood" is null then t.mood when s."mood" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood') then bds_feed.staged_text(s."mood")::data.mood end end as mood, t.mood as "stored mood"
+        , case when s."small" is null then t.small when s."small" = e'\x01' then null else case when $3 or pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$' then s."small"::smallint end end as small, t.small as "stored small"
+        , case when s."whole" is null then t.whole when s."whole" = e'\x01' then null else case when $3 or pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$' then s."whole"::integer end end as whole, t.whole as "stored whole"
+        , case when s."long" is null then t.long when s."long" = e'\x01' then null else case when $3 or pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$' then s."long"::bigint end end as long, t.long as "stored long"
+        , case when s."amount" is null then t.amount when s."amount" = e'\x01' then null else case when $3 or pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric') then s."amount"::numeric(9,2) end end as amount, t.amount as "stored amount"
+        , case when s."free" is null then t.free when s."free" = e'\x01' then null else case when $3 or pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric') then s."free"::numeric end end as free, t.free as "stored free"
+        , case when s."single" is null then t.single when s."single" = e'\x01' then null else case when $3 or pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]' then s."single"::real end end as single, t.single as "stored single"
+        , case when s."double" is null then t.double when s."double" = e'\x01' then null else case when $3 or pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]' then s."double"::double precision end end as double, t.double as "stored double"
+        , case when s."flag" is null then t.flag when s."flag" = e'\x01' then null else case when $3 or pg_input_is_valid(s."flag", 'boolean') then s."flag"::boolean end end as flag, t.flag as "stored flag"
+        , case when s."day" is null then t.day when s."day" = e'\x01' then null else case when $3 or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s."day"::date end end as day, t.day as "stored day"
+        , case when s."clock" is null then t.clock when s."clock" = e'\x01' then null else case when $3 or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$' then s."clock"::time without time zone end end as clock, t.clock as "stored clock"
+        , case when s."at" is null then t.at when s."at" = e'\x01' then null else case when $3 or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s."at"::timestamp with time zone end end as at, t.at as "stored at"
+        , case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end as span, t.span as "stored span"
+        , case when s."key" is null then t.key when s."key" = e'\x01' then null else case when $3 or pg_input_is_valid(s."key", 'uuid') then s."key"::uuid end end as key, t.key as "stored key"
+        , case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end as octets, t.octets as "stored octets"
+        , case when s."document" is null then t.document when s."document" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$' then bds_feed.staged_text(s."document")::jsonb end end as document, t.document as "stored document"
+        , case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::data.level end end as level, t.level as "stored level"
     from pg_temp."map_samples" m
     join pg_temp."staged_samples" s on s."@ordinal" = m.ordinal
     left join data.samples t on t.company_id = (select $1) and t.id = m.target and not m.is_new
@@ -1540,32 +1540,32 @@ begin
     update pg_temp.feed_entities f set columns = l.columns, is_valid = l.is_valid, rows = l.rows
     from (
         select count(*) as rows,
-            bool_and(true and (s.short is null or s.short = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)')) and (s.padded is null or s.padded = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)')) and (s.mood is null or s.mood = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood')) and (s.small is null or s.small = e'\x01' or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$') and (s.whole is null or s.whole = e'\x01' or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$') and (s.long is null or s.long = e'\x01' or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$') and (s.amount is null or s.amount = e'\x01' or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric')) and (s.free is null or s.free = e'\x01' or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric')) and (s.single is null or s.single = e'\x01' or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]') and (s.double is null or s.double = e'\x01' or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]') and (s.flag is null or s.flag = e'\x01' or pg_input_is_valid(s.flag, 'boolean')) and (s.day is null or s.day = e'\x01' or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$') and (s.clock is null or s.clock = e'\x01' or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$') and (s.at is null or s.at = e'\x01' or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$') and (s.span is null or s.span = e'\x01' or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end) and (s.key is null or s.key = e'\x01' or pg_input_is_valid(s.key, 'uuid')) and (s.octets is null or s.octets = e'\x01' or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
-            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s.document is null or s.document = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$') and (s.level is null or s.level = e'\x01' or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$')) is not false as is_valid,
+            bool_and(true and (s."short" is null or s."short" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)')) and (s."padded" is null or s."padded" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)')) and (s."mood" is null or s."mood" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood')) and (s."small" is null or s."small" = e'\x01' or pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$') and (s."whole" is null or s."whole" = e'\x01' or pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$') and (s."long" is null or s."long" = e'\x01' or pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$') and (s."amount" is null or s."amount" = e'\x01' or pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric')) and (s."free" is null or s."free" = e'\x01' or pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric')) and (s."single" is null or s."single" = e'\x01' or pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]') and (s."double" is null or s."double" = e'\x01' or pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]') and (s."flag" is null or s."flag" = e'\x01' or pg_input_is_valid(s."flag", 'boolean')) and (s."day" is null or s."day" = e'\x01' or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$') and (s."clock" is null or s."clock" = e'\x01' or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$') and (s."at" is null or s."at" = e'\x01' or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$') and (s."span" is null or s."span" = e'\x01' or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end) and (s."key" is null or s."key" = e'\x01' or pg_input_is_valid(s."key", 'uuid')) and (s."octets" is null or s."octets" = e'\x01' or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s."document" is null or s."document" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$') and (s."level" is null or s."level" = e'\x01' or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$')) is not false as is_valid,
             array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
                 case when count(s."@where") > 0 then '@where' end
-                , case when count(s.code) > 0 then 'code' end
-                , case when count(s.words) > 0 then 'words' end
-                , case when count(s.short) > 0 then 'short' end
-                , case when count(s.padded) > 0 then 'padded' end
-                , case when count(s.mood) > 0 then 'mood' end
-                , case when count(s.small) > 0 then 'small' end
-                , case when count(s.whole) > 0 then 'whole' end
-                , case when count(s.long) > 0 then 'long' end
-                , case when count(s.amount) > 0 then 'amount' end
-                , case when count(s.free) > 0 then 'free' end
-                , case when count(s.single) > 0 then 'single' end
-                , case when count(s.double) > 0 then 'double' end
-                , case when count(s.flag) > 0 then 'flag' end
-                , case when count(s.day) > 0 then 'day' end
-                , case when count(s.clock) > 0 then 'clock' end
-                , case when count(s.at) > 0 then 'at' end
-                , case when count(s.span) > 0 then 'span' end
-                , case when count(s.key) > 0 then 'key' end
-                , case when count(s.octets) > 0 then 'octets' end
-                , case when count(s.document) > 0 then 'document' end
-                , case when count(s.level) > 0 then 'level' end
+                , case when count(s."code") > 0 then 'code' end
+                , case when count(s."words") > 0 then 'words' end
+                , case when count(s."short") > 0 then 'short' end
+                , case when count(s."padded") > 0 then 'padded' end
+                , case when count(s."mood") > 0 then 'mood' end
+                , case when count(s."small") > 0 then 'small' end
+                , case when count(s."whole") > 0 then 'whole' end
+                , case when count(s."long") > 0 then 'long' end
+                , case when count(s."amount") > 0 then 'amount' end
+                , case when count(s."free") > 0 then 'free' end
+                , case when count(s."single") > 0 then 'single' end
+                , case when count(s."double") > 0 then 'double' end
+                , case when count(s."flag") > 0 then 'flag' end
+                , case when count(s."day") > 0 then 'day' end
+                , case when count(s."clock") > 0 then 'clock' end
+                , case when count(s."at") > 0 then 'at' end
+                , case when count(s."span") > 0 then 'span' end
+                , case when count(s."key") > 0 then 'key' end
+                , case when count(s."octets") > 0 then 'octets' end
+                , case when count(s."document") > 0 then 'document' end
+                , case when count(s."level") > 0 then 'level' end
             ], null) as columns
         from pg_temp."staged_samples" s
     ) l
@@ -1613,35 +1613,35 @@ begin
             then false end, v.code, v.words, v.short, v.padded, v.mood, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
         from (
             select s."@ordinal", t.id
-                , case when null::text is not null then null::text when s.code is null then t.code else bds_feed.staged_text(s.code) end as code, t.code as "stored code"
-                , case when s.words is null then t.words when s.words = e'\x01' then null else bds_feed.staged_text(s.words) end as words, t.words as "stored words"
-                , case when s.short is null then t.short when s.short = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)') then bds_feed.staged_text(s.short)::character varying(4) end end as short, t.short as "stored short"
-                , case when s.padded is null then t.padded when s.padded = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)') then bds_feed.staged_text(s.padded)::character(4) end end as padded, t.padded as "stored padded"
-                , case when s.mood is null then t.mood when s.mood = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood') then bds_feed.staged_text(s.mood)::data.mood end end as mood, t.mood as "stored mood"
-                , case when s.small is null then t.small when s.small = e'\x01' then null else case when $3 or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$' then s.small::smallint end end as small, t.small as "stored small"
-                , case when s.whole is null then t.whole when s.whole = e'\x01' then null else case when $3 or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$' then s.whole::integer end end as whole, t.whole as "stored whole"
-                , case when s.long is null then t.long when s.long = e'\x01' then null else case when $3 or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$' then s.long::bigint end end as long, t.long as "stored long"
-                , case when s.amount is null then t.amount when s.amount = e'\x01' then null else case when $3 or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric') then s.amount::numeric(9,2) end end as amount, t.amount as "stored amount"
-                , case when s.free is null then t.free when s.free = e'\x01' then null else case when $3 or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric') then s.free::numeric end end as free, t.free as "stored free"
-                , case when s.single is null then t.single when s.single = e'\x01' then null else case when $3 or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]' then s.single::real end end as single, t.single as "stored single"
-                , case when s.double is null then t.double when s.double = e'\x01' then null else case when $3 or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]' then s.double::double precision end end as double, t.double as "stored double"
-                , case when s.flag is null then t.flag when s.flag = e'\x01' then null else case when $3 or pg_input_is_valid(s.flag, 'boolean') then s.flag::boolean end end as flag, t.flag as "stored flag"
-                , case when s.day is null then t.day when s.day = e'\x01' then null else case when $3 or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s.day::date end end as day, t.day as "stored day"
-                , case when s.clock is null then t.clock when s.clock = e'\x01' then null else case when $3 or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$' then s.clock::time without time zone end end as clock, t.clock as "stored clock"
-                , case when s.at is null then t.at when s.at = e'\x01' then null else case when $3 or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s.at::timestamp with time zone end end as at, t.at as "stored at"
-                , case when s.span is null then t.span when s.span = e'\x01' then null else case when $3 or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end then (case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::interval end end as span, t.span as "stored span"
-                , case when s.key is null then t.key when s.key = e'\x01' then null else case when $3 or pg_input_is_valid(s.key, 'uuid') then s.key::uuid end end as key, t.key as "stored key"
-                , case when s.octets is null then t.octets when s.octets = e'\x01' then null else case when $3 or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
-            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::bytea end end as octets, t.octets as "stored octets"
-                , case when s.document is null then t.document when s.document = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$' then bds_feed.staged_text(s.document)::jsonb end end as document, t.document as "stored document"
-                , case when s.level is null then t.level when s.level = e'\x01' then null else case when $3 or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$' then s.level::data.level end end as level, t.level as "stored level"
+                , case when null::text is not null then null::text when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end as code, t.code as "stored code"
+                , case when s."words" is null then t.words when s."words" = e'\x01' then null else bds_feed.staged_text(s."words") end as words, t.words as "stored words"
+                , case when s."short" is null then t.short when s."short" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)') then bds_feed.staged_text(s."short")::character varying(4) end end as short, t.short as "stored short"
+                , case when s."padded" is null then t.padded when s."padded" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)') then bds_feed.staged_text(s."padded")::character(4) end end as padded, t.padded as "stored padded"
+                , case when s."mood" is null then t.mood when s."mood" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood') then bds_feed.staged_text(s."mood")::data.mood end end as mood, t.mood as "stored mood"
+                , case when s."small" is null then t.small when s."small" = e'\x01' then null else case when $3 or pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$' then s."small"::smallint end end as small, t.small as "stored small"
+                , case when s."whole" is null then t.whole when s."whole" = e'\x01' then null else case when $3 or pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$' then s."whole"::integer end end as whole, t.whole as "stored whole"
+                , case when s."long" is null then t.long when s."long" = e'\x01' then null else case when $3 or pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$' then s."long"::bigint end end as long, t.long as "stored long"
+                , case when s."amount" is null then t.amount when s."amount" = e'\x01' then null else case when $3 or pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric') then s."amount"::numeric(9,2) end end as amount, t.amount as "stored amount"
+                , case when s."free" is null then t.free when s."free" = e'\x01' then null else case when $3 or pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric') then s."free"::numeric end end as free, t.free as "stored free"
+                , case when s."single" is null then t.single when s."single" = e'\x01' then null else case when $3 or pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]' then s."single"::real end end as single, t.single as "stored single"
+                , case when s."double" is null then t.double when s."double" = e'\x01' then null else case when $3 or pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]' then s."double"::double precision end end as double, t.double as "stored double"
+                , case when s."flag" is null then t.flag when s."flag" = e'\x01' then null else case when $3 or pg_input_is_valid(s."flag", 'boolean') then s."flag"::boolean end end as flag, t.flag as "stored flag"
+                , case when s."day" is null then t.day when s."day" = e'\x01' then null else case when $3 or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s."day"::date end end as day, t.day as "stored day"
+                , case when s."clock" is null then t.clock when s."clock" = e'\x01' then null else case when $3 or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$' then s."clock"::time without time zone end end as clock, t.clock as "stored clock"
+                , case when s."at" is null then t.at when s."at" = e'\x01' then null else case when $3 or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s."at"::timestamp with time zone end end as at, t.at as "stored at"
+                , case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end as span, t.span as "stored span"
+                , case when s."key" is null then t.key when s."key" = e'\x01' then null else case when $3 or pg_input_is_valid(s."key", 'uuid') then s."key"::uuid end end as key, t.key as "stored key"
+                , case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end as octets, t.octets as "stored octets"
+                , case when s."document" is null then t.document when s."document" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$' then bds_feed.staged_text(s."document")::jsonb end end as document, t.document as "stored document"
+                , case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::data.level end end as level, t.level as "stored level"
             from bds_feed.rows_where(import.company_id, 'samples', s."@where", s."@lookups") w (id)
             join data.samples t on t.company_id = (select import.company_id) and t.id = w.id
             offset 0
         ) v;
         perform bds_import."check_rules_samples"(import, s."@ordinal", s."@ordinal");
-        if 'code' = any ($2) and s.code is not null then
+        if 'code' = any ($2) and s."code" is not null then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
             select 'samples', s."@ordinal", 'code', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
                 case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
@@ -1693,29 +1693,29 @@ bds_import.matched_samples(text,text[],boolean,boolean) returns TABLE(ordinal bi
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
-        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s.code is null then t.code else bds_feed.staged_text(s.code) end is not distinct from t.code)
-        and (not ('words' = any ($2)) or case when s.words is null then t.words when s.words = e'\x01' then null else bds_feed.staged_text(s.words) end is not distinct from t.words)
-        and (not ('short' = any ($2)) or case when s.short is null then t.short when s.short = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)') then bds_feed.staged_text(s.short)::character varying(4) end end is not distinct from t.short)
-        and (not ('padded' = any ($2)) or case when s.padded is null then t.padded when s.padded = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)') then bds_feed.staged_text(s.padded)::character(4) end end is not distinct from t.padded)
-        and (not ('mood' = any ($2)) or case when s.mood is null then t.mood when s.mood = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood') then bds_feed.staged_text(s.mood)::data.mood end end is not distinct from t.mood)
-        and (not ('small' = any ($2)) or case when s.small is null then t.small when s.small = e'\x01' then null else case when $3 or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$' then s.small::smallint end end is not distinct from t.small)
-        and (not ('whole' = any ($2)) or case when s.whole is null then t.whole when s.whole = e'\x01' then null else case when $3 or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$' then s.whole::integer end end is not distinct from t.whole)
-        and (not ('long' = any ($2)) or case when s.long is null then t.long when s.long = e'\x01' then null else case when $3 or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$' then s.long::bigint end end is not distinct from t.long)
-        and (not ('amount' = any ($2)) or case when s.amount is null then t.amount when s.amount = e'\x01' then null else case when $3 or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric') then s.amount::numeric(9,2) end end is not distinct from t.amount)
-        and (not ('free' = any ($2)) or case when s.free is null then t.free when s.free = e'\x01' then null else case when $3 or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric') then s.free::numeric end end is not distinct from t.free)
-        and (not ('single' = any ($2)) or case when s.single is null then t.single when s.single = e'\x01' then null else case when $3 or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]' then s.single::real end end is not distinct from t.single)
-        and (not ('double' = any ($2)) or case when s.double is null then t.double when s.double = e'\x01' then null else case when $3 or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]' then s.double::double precision end end is not distinct from t.double)
-        and (not ('flag' = any ($2)) or case when s.flag is null then t.flag when s.flag = e'\x01' then null else case when $3 or pg_input_is_valid(s.flag, 'boolean') then s.flag::boolean end end is not distinct from t.flag)
-        and (not ('day' = any ($2)) or case when s.day is null then t.day when s.day = e'\x01' then null else case when $3 or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s.day::date end end is not distinct from t.day)
-        and (not ('clock' = any ($2)) or case when s.clock is null then t.clock when s.clock = e'\x01' then null else case when $3 or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$' then s.clock::time without time zone end end is not distinct from t.clock)
-        and (not ('at' = any ($2)) or case when s.at is null then t.at when s.at = e'\x01' then null else case when $3 or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s.at::timestamp with time zone end end is not distinct from t.at)
-        and (not ('span' = any ($2)) or case when s.span is null then t.span when s.span = e'\x01' then null else case when $3 or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end then (case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::interval end end is not distinct from t.span)
-        and (not ('key' = any ($2)) or case when s.key is null then t.key when s.key = e'\x01' then null else case when $3 or pg_input_is_valid(s.key, 'uuid') then s.key::uuid end end is not distinct from t.key)
-        and (not ('octets' = any ($2)) or case when s.octets is null then t.octets when s.octets = e'\x01' then null else case when $3 or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
-            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
-        and (not ('document' = any ($2)) or case when s.document is null then t.document when s.document = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$' then bds_feed.staged_text(s.document)::jsonb end end is not distinct from t.document)
-        and (not ('level' = any ($2)) or case when s.level is null then t.level when s.level = e'\x01' then null else case when $3 or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$' then s.level::data.level end end is not distinct from t.level)
+        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end is not distinct from t.code)
+        and (not ('words' = any ($2)) or case when s."words" is null then t.words when s."words" = e'\x01' then null else bds_feed.staged_text(s."words") end is not distinct from t.words)
+        and (not ('short' = any ($2)) or case when s."short" is null then t.short when s."short" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)') then bds_feed.staged_text(s."short")::character varying(4) end end is not distinct from t.short)
+        and (not ('padded' = any ($2)) or case when s."padded" is null then t.padded when s."padded" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)') then bds_feed.staged_text(s."padded")::character(4) end end is not distinct from t.padded)
+        and (not ('mood' = any ($2)) or case when s."mood" is null then t.mood when s."mood" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood') then bds_feed.staged_text(s."mood")::data.mood end end is not distinct from t.mood)
+        and (not ('small' = any ($2)) or case when s."small" is null then t.small when s."small" = e'\x01' then null else case when $3 or pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$' then s."small"::smallint end end is not distinct from t.small)
+        and (not ('whole' = any ($2)) or case when s."whole" is null then t.whole when s."whole" = e'\x01' then null else case when $3 or pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$' then s."whole"::integer end end is not distinct from t.whole)
+        and (not ('long' = any ($2)) or case when s."long" is null then t.long when s."long" = e'\x01' then null else case when $3 or pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$' then s."long"::bigint end end is not distinct from t.long)
+        and (not ('amount' = any ($2)) or case when s."amount" is null then t.amount when s."amount" = e'\x01' then null else case when $3 or pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric') then s."amount"::numeric(9,2) end end is not distinct from t.amount)
+        and (not ('free' = any ($2)) or case when s."free" is null then t.free when s."free" = e'\x01' then null else case when $3 or pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric') then s."free"::numeric end end is not distinct from t.free)
+        and (not ('single' = any ($2)) or case when s."single" is null then t.single when s."single" = e'\x01' then null else case when $3 or pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]' then s."single"::real end end is not distinct from t.single)
+        and (not ('double' = any ($2)) or case when s."double" is null then t.double when s."double" = e'\x01' then null else case when $3 or pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]' then s."double"::double precision end end is not distinct from t.double)
+        and (not ('flag' = any ($2)) or case when s."flag" is null then t.flag when s."flag" = e'\x01' then null else case when $3 or pg_input_is_valid(s."flag", 'boolean') then s."flag"::boolean end end is not distinct from t.flag)
+        and (not ('day' = any ($2)) or case when s."day" is null then t.day when s."day" = e'\x01' then null else case when $3 or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s."day"::date end end is not distinct from t.day)
+        and (not ('clock' = any ($2)) or case when s."clock" is null then t.clock when s."clock" = e'\x01' then null else case when $3 or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$' then s."clock"::time without time zone end end is not distinct from t.clock)
+        and (not ('at' = any ($2)) or case when s."at" is null then t.at when s."at" = e'\x01' then null else case when $3 or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s."at"::timestamp with time zone end end is not distinct from t.at)
+        and (not ('span' = any ($2)) or case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end is not distinct from t.span)
+        and (not ('key' = any ($2)) or case when s."key" is null then t.key when s."key" = e'\x01' then null else case when $3 or pg_input_is_valid(s."key", 'uuid') then s."key"::uuid end end is not distinct from t.key)
+        and (not ('octets' = any ($2)) or case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
+        and (not ('document' = any ($2)) or case when s."document" is null then t.document when s."document" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$' then bds_feed.staged_text(s."document")::jsonb end end is not distinct from t.document)
+        and (not ('level' = any ($2)) or case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::data.level end end is not distinct from t.level)
     else false end,
     false, s."@id", s."@kind", m.key_code
 from (
@@ -1727,7 +1727,7 @@ from (
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
     -- what a mass update writes names no row
-    left join lateral (select bds_feed.staged_text(s.code) as "code") as n on s."@where" is null
+    left join lateral (select bds_feed.staged_text(s."code") as "code") as n on s."@where" is null
     offset 0
 ) s
 left join data.samples "by_code" on ('code' = any ($2) or '@id' = any ($2)) and "by_code".company_id = (select $1) and "by_code".code = s."@find_code"
@@ -1743,28 +1743,28 @@ bds_import.matched_samples_by_code(text,text[],boolean,boolean) returns TABLE(or
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
-        and (not ('words' = any ($2)) or case when s.words is null then t.words when s.words = e'\x01' then null else bds_feed.staged_text(s.words) end is not distinct from t.words)
-        and (not ('short' = any ($2)) or case when s.short is null then t.short when s.short = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.short), 'character varying(4)') then bds_feed.staged_text(s.short)::character varying(4) end end is not distinct from t.short)
-        and (not ('padded' = any ($2)) or case when s.padded is null then t.padded when s.padded = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.padded), 'character(4)') then bds_feed.staged_text(s.padded)::character(4) end end is not distinct from t.padded)
-        and (not ('mood' = any ($2)) or case when s.mood is null then t.mood when s.mood = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.mood), 'data.mood') then bds_feed.staged_text(s.mood)::data.mood end end is not distinct from t.mood)
-        and (not ('small' = any ($2)) or case when s.small is null then t.small when s.small = e'\x01' then null else case when $3 or pg_input_is_valid(s.small, 'smallint') and s.small ~ '^ *[+-]?[0-9]+ *$' then s.small::smallint end end is not distinct from t.small)
-        and (not ('whole' = any ($2)) or case when s.whole is null then t.whole when s.whole = e'\x01' then null else case when $3 or pg_input_is_valid(s.whole, 'integer') and s.whole ~ '^ *[+-]?[0-9]+ *$' then s.whole::integer end end is not distinct from t.whole)
-        and (not ('long' = any ($2)) or case when s.long is null then t.long when s.long = e'\x01' then null else case when $3 or pg_input_is_valid(s.long, 'bigint') and s.long ~ '^ *[+-]?[0-9]+ *$' then s.long::bigint end end is not distinct from t.long)
-        and (not ('amount' = any ($2)) or case when s.amount is null then t.amount when s.amount = e'\x01' then null else case when $3 or pg_input_is_valid(s.amount, 'numeric(9,2)') and s.amount !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.amount, 'numeric') then s.amount::numeric(9,2) end end is not distinct from t.amount)
-        and (not ('free' = any ($2)) or case when s.free is null then t.free when s.free = e'\x01' then null else case when $3 or pg_input_is_valid(s.free, 'numeric') and s.free !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s.free, 'numeric') then s.free::numeric end end is not distinct from t.free)
-        and (not ('single' = any ($2)) or case when s.single is null then t.single when s.single = e'\x01' then null else case when $3 or pg_input_is_valid(s.single, 'real') and s.single !~ '[a-df-zA-DF-Z_]' then s.single::real end end is not distinct from t.single)
-        and (not ('double' = any ($2)) or case when s.double is null then t.double when s.double = e'\x01' then null else case when $3 or pg_input_is_valid(s.double, 'double precision') and s.double !~ '[a-df-zA-DF-Z_]' then s.double::double precision end end is not distinct from t.double)
-        and (not ('flag' = any ($2)) or case when s.flag is null then t.flag when s.flag = e'\x01' then null else case when $3 or pg_input_is_valid(s.flag, 'boolean') then s.flag::boolean end end is not distinct from t.flag)
-        and (not ('day' = any ($2)) or case when s.day is null then t.day when s.day = e'\x01' then null else case when $3 or pg_input_is_valid(s.day, 'date') and s.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s.day::date end end is not distinct from t.day)
-        and (not ('clock' = any ($2)) or case when s.clock is null then t.clock when s.clock = e'\x01' then null else case when $3 or pg_input_is_valid(s.clock, 'time without time zone') and s.clock ~ '^[0-9]{2}:[0-9:.]*$' then s.clock::time without time zone end end is not distinct from t.clock)
-        and (not ('at' = any ($2)) or case when s.at is null then t.at when s.at = e'\x01' then null else case when $3 or pg_input_is_valid(s.at, 'timestamp with time zone') and s.at ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s.at::timestamp with time zone end end is not distinct from t.at)
-        and (not ('span' = any ($2)) or case when s.span is null then t.span when s.span = e'\x01' then null else case when $3 or case when s.span ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s.span, '-'), 'interval') then pg_input_is_valid((case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::text, 'interval') else false end then (case when s.span ^@ '-' then -ltrim(s.span, '-')::interval else s.span::interval end)::interval end end is not distinct from t.span)
-        and (not ('key' = any ($2)) or case when s.key is null then t.key when s.key = e'\x01' then null else case when $3 or pg_input_is_valid(s.key, 'uuid') then s.key::uuid end end is not distinct from t.key)
-        and (not ('octets' = any ($2)) or case when s.octets is null then t.octets when s.octets = e'\x01' then null else case when $3 or case when s.octets ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
-            then pg_input_is_valid(decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s.octets, '-_', '+/'), (length(s.octets) + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
-        and (not ('document' = any ($2)) or case when s.document is null then t.document when s.document = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s.document), 'jsonb') and bds_feed.staged_text(s.document) !~ '^\s*null\s*$' then bds_feed.staged_text(s.document)::jsonb end end is not distinct from t.document)
-        and (not ('level' = any ($2)) or case when s.level is null then t.level when s.level = e'\x01' then null else case when $3 or pg_input_is_valid(s.level, 'data.level') and s.level ~ '^ *[+-]?[0-9]+ *$' then s.level::data.level end end is not distinct from t.level)
+        and (not ('words' = any ($2)) or case when s."words" is null then t.words when s."words" = e'\x01' then null else bds_feed.staged_text(s."words") end is not distinct from t.words)
+        and (not ('short' = any ($2)) or case when s."short" is null then t.short when s."short" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)') then bds_feed.staged_text(s."short")::character varying(4) end end is not distinct from t.short)
+        and (not ('padded' = any ($2)) or case when s."padded" is null then t.padded when s."padded" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)') then bds_feed.staged_text(s."padded")::character(4) end end is not distinct from t.padded)
+        and (not ('mood' = any ($2)) or case when s."mood" is null then t.mood when s."mood" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood') then bds_feed.staged_text(s."mood")::data.mood end end is not distinct from t.mood)
+        and (not ('small' = any ($2)) or case when s."small" is null then t.small when s."small" = e'\x01' then null else case when $3 or pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$' then s."small"::smallint end end is not distinct from t.small)
+        and (not ('whole' = any ($2)) or case when s."whole" is null then t.whole when s."whole" = e'\x01' then null else case when $3 or pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$' then s."whole"::integer end end is not distinct from t.whole)
+        and (not ('long' = any ($2)) or case when s."long" is null then t.long when s."long" = e'\x01' then null else case when $3 or pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$' then s."long"::bigint end end is not distinct from t.long)
+        and (not ('amount' = any ($2)) or case when s."amount" is null then t.amount when s."amount" = e'\x01' then null else case when $3 or pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric') then s."amount"::numeric(9,2) end end is not distinct from t.amount)
+        and (not ('free' = any ($2)) or case when s."free" is null then t.free when s."free" = e'\x01' then null else case when $3 or pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric') then s."free"::numeric end end is not distinct from t.free)
+        and (not ('single' = any ($2)) or case when s."single" is null then t.single when s."single" = e'\x01' then null else case when $3 or pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]' then s."single"::real end end is not distinct from t.single)
+        and (not ('double' = any ($2)) or case when s."double" is null then t.double when s."double" = e'\x01' then null else case when $3 or pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]' then s."double"::double precision end end is not distinct from t.double)
+        and (not ('flag' = any ($2)) or case when s."flag" is null then t.flag when s."flag" = e'\x01' then null else case when $3 or pg_input_is_valid(s."flag", 'boolean') then s."flag"::boolean end end is not distinct from t.flag)
+        and (not ('day' = any ($2)) or case when s."day" is null then t.day when s."day" = e'\x01' then null else case when $3 or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s."day"::date end end is not distinct from t.day)
+        and (not ('clock' = any ($2)) or case when s."clock" is null then t.clock when s."clock" = e'\x01' then null else case when $3 or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$' then s."clock"::time without time zone end end is not distinct from t.clock)
+        and (not ('at' = any ($2)) or case when s."at" is null then t.at when s."at" = e'\x01' then null else case when $3 or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s."at"::timestamp with time zone end end is not distinct from t.at)
+        and (not ('span' = any ($2)) or case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end is not distinct from t.span)
+        and (not ('key' = any ($2)) or case when s."key" is null then t.key when s."key" = e'\x01' then null else case when $3 or pg_input_is_valid(s."key", 'uuid') then s."key"::uuid end end is not distinct from t.key)
+        and (not ('octets' = any ($2)) or case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
+        and (not ('document' = any ($2)) or case when s."document" is null then t.document when s."document" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$' then bds_feed.staged_text(s."document")::jsonb end end is not distinct from t.document)
+        and (not ('level' = any ($2)) or case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::data.level end end is not distinct from t.level)
     else false end,
     false, s."@id", s."@kind", m.key_code
 from (
@@ -1776,7 +1776,7 @@ from (
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
     -- what a mass update writes names no row
-    left join lateral (select bds_feed.staged_text(s.code) as "code") as n on s."@where" is null
+    left join lateral (select bds_feed.staged_text(s."code") as "code") as n on s."@where" is null
     offset 0
 ) s
 left join data.samples t on t.company_id = (select $1) and t.code = s."@find_code"
@@ -1810,7 +1810,7 @@ bds_import.paths_samples() returns TABLE(ordinal bigint, path text, record text)
 -- a record without parent stands in the collection of its entity
 with staged as (
     select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
-        coalesce(bds_feed.staged_text(s."@id"), 'code:' || bds_feed.staged_text(s.code)) as record
+        coalesce(bds_feed.staged_text(s."@id"), 'code:' || bds_feed.staged_text(s."code")) as record
     from pg_temp."staged_samples" s
 )select s.ordinal, format('%s[%s]', 'samples', s.position),
     s.record
