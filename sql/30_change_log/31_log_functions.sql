@@ -271,11 +271,11 @@ as $$
                     bds_impl.fill(
                         '{field:L} : case when {differs} then coalesce(to_json(o.{column:I}), ''null''::json) end',
                         'field', f.name, 'column', f.column_name,
-                        'differs', bds_impl.fill(
+                        'differs', replace(
                             -- as they are stored, where values that PostgreSQL calls equal read differently
-                            case when t.is_exact or f.scale is not null then 'o.{column:I} is distinct from r.{column:I}'
-                                else 'record_image_ne(row(o.{column:I}), row(r.{column:I}))' end,
-                            'column', f.column_name
+                            case when t.is_exact or f.scale is not null then 'o.{column} is distinct from r.{column}'
+                                else 'record_image_ne(row(o.{column}), row(r.{column}))' end,
+                            '{column}', quote_ident(f.column_name)
                         )
                     ),
                     E',\n                ' order by f.ordinal

@@ -262,7 +262,7 @@ def test_rows_to_which_a_table_refers_that_is_no_entity_and_that_no_role_of_the_
     )
     try:
         tables = carts.operator.rows(
-            "select oid::regclass::text from pg_class where relnamespace = 'elsewhere'::regnamespace and relkind = 'r'"
+            "select oid::regclass::text from pg_class where relnamespace = 'elsewhere'::regnamespace and relkind = 'r' order by oid"
         )
         for (table,) in tables:
             names = {

@@ -270,8 +270,8 @@ def test_groups_and_single_rows_ignore_the_preference(service: Service) -> None:
 def test_a_page_of_a_large_collection_uses_the_key(service: Service, module_database_url: str) -> None:
     """The condition of the next page is one on the sort key, which an index serves."""
     from app.database.connections import read_catalog
-    from app.query import sql_statements
     from app.query.check.options import parse_query
+    from app.query.sql import statements as sql_statements
 
     with psycopg.connect(module_database_url) as connection:
         catalog = read_catalog(connection)
