@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from app.errors import ServiceError
 
 PREFIX = "bds_"
-LONGEST_NAME = 100  # characters, of what a key is called
+LONGEST_NAME = 100  # characters of a key's name
 KEY = re.compile(r"bds_[A-Za-z0-9_-]{43}")
 
 

@@ -91,8 +91,9 @@ class Login:
 
     async def begin_session(self, address: str | None, email: str, password: str) -> SessionCredentials:
         """Begin a session.  Raises ServiceError: unauthorized, too_many_requests."""
-        user = await self._verify(address, email, password)
-        session = await self._store_session(email, user, password, address)
+        named = _stored(email)
+        user = await self._verify(address, named, password)
+        session = await self._store_session(named, user, password, address)
         signer = await self._gate.signer()
         token, expires = signer.sign("token", session, user.id)
         cookie, _ = signer.sign("cookie", session, user.id)
@@ -122,17 +123,16 @@ class Login:
 
         Raises ServiceError: unauthorized if the old password is wrong, too_many_requests, malformed_request about the new one.
         """
-        await self._verify(address, email, old)
+        await self._verify(address, _stored(email), old)
         new_hash = await self._passwords.hash(new)
         async with self._database.service() as connection:
             await connection.execute("select bds.set_password(%s, %s)", (email, new_hash))
 
-    async def _verify(self, address: str | None, email: str, password: str) -> VerifiedUser:
+    async def _verify(self, address: str | None, named: str, password: str) -> VerifiedUser:
         """Return the user with this email address and password.
 
         Raises ServiceError: unauthorized, too_many_requests, busy; TimeoutError if the password is not hashed in time.
         """
-        named = _stored(email)
         user = await self._gate.throttle.attempt(address, named, lambda: self._find(named, password))
         if user is None:
             metrics.refused_credentials.inc()
@@ -146,7 +146,7 @@ class Login:
         user = VerifiedUser(*row) if row else None
         return user if await self._passwords.verify(password, user.password_hash if user else None) else None
 
-    async def _store_session(self, email: str, user: VerifiedUser | None, password: str, address: str | None) -> str:
+    async def _store_session(self, named: str, user: VerifiedUser | None, password: str, address: str | None) -> str:
         """Return the id of a new session.  Raises ServiceError(unauthorized) if the password was replaced since it was verified."""
         while user is not None:
             stronger = await asyncio.to_thread(rehash_if_weak, password, user.password_hash)
@@ -155,7 +155,7 @@ class Login:
                 row = await cursor.fetchone()
             if row is not None and row[0] is not None:
                 return str(row[0])
-            user = await self._find(_stored(email), password)  # another login may have replaced a weak hash of the same password
+            user = await self._find(named, password)  # another login may have replaced a weak hash of the same password
         raise wrong_login()
 
     def _signed_out(self, request: web.Request) -> web.Response:

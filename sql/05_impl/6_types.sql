@@ -33,7 +33,6 @@ comment on column bds_impl.types.probe is 'A value that tells columns of differe
 comment on column bds_impl.types.stand_ins is
     'SQL: values that {column} of row u of {table} may have for a moment, to be tried in this order; $1 is the company, u."@n" the row''s '
     'number, g.n of a random one the number of the try';
-
 comment on column bds_impl.types.is_exact is 'Whether equal values read the same: 1.0 and 1.00 do not, nor do a month and 30 days';
 
 create function bds_impl.beside(zero text, step text, lowest text default 'null', highest text default 'null')

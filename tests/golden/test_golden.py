@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from tests.conftest import Operator
@@ -10,8 +11,6 @@ from tests.golden import generated
 
 @pytest.fixture(scope="module")
 def registered(module_database_url: str):
-    import psycopg
-
     with psycopg.connect(module_database_url, autocommit=True) as connection:
         generated.register(connection)
         yield Operator(connection)
