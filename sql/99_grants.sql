@@ -38,10 +38,11 @@ grant execute on function bds.api_time, bds.current_company, bds.is_operator, bd
 
 grant select on
     bds.change_months, bds.changes, bds.company_positions, bds.erasures, bds.import_errors, bds.imports,
-    bds.linkage_weights, bds.mappers, bds.positions
+    bds.linkage_weights, bds.mappers, bds.positions, bds.versions
     to bds_operator, bds_reader, bds_writer;
 grant execute on function
-    bds.change_values, bds.first_change, bds.import_report, bds.row_at, bds.row_history, bds.rows_at
+    bds.change_values, bds.diff, bds.find_version, bds.first_change, bds.import_report, bds.row_at, bds.row_history, bds.rows_at,
+    bds.set_range, bds.set_version, bds.version_of
     to bds_operator, bds_reader, bds_writer;
 grant usage on schema past to bds_operator, bds_reader, bds_importer;  -- its views are granted by bds.register
 grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_importer;
@@ -59,7 +60,7 @@ grant usage on schema data, staging to bds_operator, bds_writer;
 grant select on bds.import_columns to bds_operator, bds_writer;
 grant execute on function
     bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_note_positions, bds.import_progress, bds.import_received,
-    bds.import_rows, bds.import_run, bds.import_stage, bds.lock_company, bds.revert, bds.set_context
+    bds.forget_version, bds.import_rows, bds.import_run, bds.import_stage, bds.lock_company, bds.name_version, bds.revert, bds.set_context
     to bds_operator, bds_writer;
 
 -- The service: accounts, mappers, and the hooks of the company that the session names ---------------------------------------------

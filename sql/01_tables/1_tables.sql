@@ -25,6 +25,7 @@ select * from (values
     ('bds.change_months',     'company_id', 'company', true,  true,  false, null,          null, 'as long as the changes of the month'),
     ('bds.change_archive',    'company_id', 'company', true,  true,  false, null,          null, 'for ever'),
     ('bds.erasures',          'company_id', 'company', true,  true,  false, null,          null, 'for ever'),
+    ('bds.versions',          'company_id', 'company', true,  true,  true,  null,          null, 'until bds.forget_version'),
     ('bds.imports',           'company_id', 'company', true,  true,  false, 'finished_at', 'import_age', 'BDS_IMPORT_RETENTION days after its end'),
     ('bds.import_errors',     'company_id', 'company', true,  true,  false, null,          null, 'as long as the import'),
     ('bds.mappers',           'company_id', 'company', true,  true,  true,  null,          null, 'until bds.delete_mapper'),

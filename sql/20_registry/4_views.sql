@@ -7,7 +7,9 @@ create function bds_registry.views_of(entity_name text)
     set search_path = pg_catalog, pg_temp
 as $$
     select to_regclass(format(v.name, entity_name))
-    from unnest(array['api.%I', 'my.%I', 'past."%s_changed"', 'past."%s_unchanged"', 'past."%s_replaced"']) with ordinality as v (name, n)
+    from unnest(array[
+        'api.%I', 'my.%I', 'past.%I', 'past."%s_changed"', 'past."%s_unchanged"', 'past."%s_replaced"', 'past."%s_ends"', 'past."%s_diff"'
+    ]) with ordinality as v (name, n)
     where to_regclass(format(v.name, entity_name)) is not null
     order by v.n;
 $$;
@@ -145,7 +147,8 @@ begin
         select coalesce(f.name, a.attname) as name, col_description(this.table_name, a.attnum) as description
         from pg_attribute a
         left join bds.fields f on f.entity = this.name and f.ordinal = a.attnum
-        where a.attrelid = this.table_name and a.attnum > 0 and (f.name is not null or a.attname = 'company_id' and view !~ '^my\.')
+        where a.attrelid = this.table_name and a.attnum > 0
+            and (f.name is not null or a.attname = 'company_id' and view !~ '^my\.|^past\..*_diff"?$')
         order by a.attnum
     loop
         perform bds_registry.run(format('comment on column %s.%I is %L', view, field.name, field.description));

@@ -1,5 +1,5 @@
--- The views of schema past, three for each entity.  Two have the columns of its view in schema api: E_unchanged the rows that have not
--- changed since the version that the session has named, E_changed the rows that have.  Together they are the rows as of that version.
+-- The views of schema past.  E has the columns of the entity's view in schema api: its rows as of the version that the session has named.
+-- They are the union of E_unchanged, rows that have not changed since that version, and E_changed, rows that have.
 --
 -- E_unchanged is read through the indexes of the table, as current rows are; E_changed rebuilds its rows from the changes since.
 -- E_replaced has the values that these changes have replaced, null for others: together with an index of the table it tells which
@@ -10,20 +10,23 @@
 --     bds.version           the id of a change, or 0
 --     bds.version_time      when this change was logged: no later change is older, which bounds the months that are read
 --     bds.moment            the time of which the state is asked; columns and entities that came later are missing
+--     bds.since, bds.since_time   the earlier end of a difference (4_difference.sql), as bds.version and bds.version_time
 -- bds.version_is_whole is read by queries only (app/query/sql/past.py): whether the transaction of the change ends with it.
 
 create function bds_past.in_session(parts text)
     returns text
     language sql
     immutable
-    return replace(replace(replace(replace(
+    return replace(replace(replace(replace(replace(replace(
         parts, '$1', $sql$current_setting('bds.company', true)$sql$),
         '$2', $sql$current_setting('bds.version', true)::bigint$sql$),
         '$3', $sql$current_setting('bds.version_time', true)::timestamptz$sql$),
-        '$4', $sql$current_setting('bds.moment', true)::timestamptz$sql$
+        '$4', $sql$current_setting('bds.moment', true)::timestamptz$sql$),
+        '$5', $sql$current_setting('bds.since', true)::bigint$sql$),
+        '$6', $sql$current_setting('bds.since_time', true)::timestamptz$sql$
     );
 comment on function bds_past.in_session(text) is
-    'SQL with $1 to $4 replaced by the settings of the session; the planner evaluates current_setting() only where it stands in the '
+    'SQL with $1 to $6 replaced by the settings of the session; the planner evaluates current_setting() only where it stands in the '
     'view itself';
 
 create function bds_past.value(this bds.fields)
@@ -85,21 +88,29 @@ create function bds_past.install_views(this bds.entities)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    part   text;
-    source text;
+    view       text;
+    definition text;
 begin
-    for part, source in values
-        ('changed', bds_past.changed(this)), ('unchanged', bds_past.unchanged(this)), ('replaced', bds_past.replaced(this))
+    for view, definition in
+        with parts (part, row, source) as (
+            values ('unchanged', 't', bds_past.unchanged(this)), ('changed', 'g', bds_past.changed(this)), ('replaced', 'g', bds_past.replaced(this))
+        ),
+        selects as (
+            select p.part, bds_impl.fill(
+                E'select {row}.company_id,\n    {columns}\nfrom {source}',
+                'row', p.row, 'columns', bds_past.columns(this, p.part), 'source', p.source) as text
+            from parts p
+        )
+        select format('past.%I', this.name || '_' || s.part), bds_past.in_session('as ' || s.text) from selects s
+        union all
+        select format('past.%I', this.name), bds_past.in_session('as ' || string_agg(s.text, E'\nunion all\n' order by s.part desc))
+        from selects s where s.part <> 'replaced'
+        order by 1
     loop
-        perform bds_registry.make_view(
-            format('past.%I', this.name || '_' || part), this,
-            bds_past.in_session(bds_impl.fill(
-                E'as select {row}.company_id,\n    {columns}\nfrom {source}',
-                'row', case part when 'unchanged' then 't' else 'g' end, 'columns', bds_past.columns(this, part), 'source', source
-            ))
-        );
-        perform bds_registry.run(format('grant select on past.%I to bds_operator, bds_reader', this.name || '_' || part));
+        perform bds_registry.make_view(view, this, definition);
+        perform bds_registry.run(format('grant select on %s to bds_operator, bds_reader', view));
     end loop;
+    perform bds_past.install_difference(this);
 end
 $$;
 comment on function bds_past.install_views(bds.entities) is 'Creates the views of an entity in schema past';

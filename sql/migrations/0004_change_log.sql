@@ -208,6 +208,31 @@ comment on column bds.problem_counts.counts is 'The number of problems of each k
 comment on column bds.problem_counts.counted_at is 'When bds.maintain counted them';
 insert into bds.problem_counts default values;
 
+-- Names of versions --------------------------------------------------------------------------------------------------------------
+
+create table bds.versions (
+    company_id  text collate "C" not null references bds.companies (id) on delete cascade,
+    name        text collate "C" not null,
+    version     bigint not null,
+    at          timestamptz,
+    created_at  timestamptz not null default clock_timestamp(),
+    actor       text not null,
+
+    constraint versions_pkey primary key (company_id, name)
+);
+comment on table bds.versions is 'Names that versions were given (bds.name_version); a name keeps nothing from expiring';
+comment on column bds.versions.company_id is 'The company';
+comment on column bds.versions.name is 'The name';
+comment on column bds.versions.version is 'The id of a change, or 0';
+comment on column bds.versions.at is 'When this change was written; null of version 0';
+comment on column bds.versions.created_at is 'When the version was given this name';
+comment on column bds.versions.actor is 'Who has named it';
+
+alter table bds.versions enable row level security;
+create policy own_company on bds.versions to bds_reader, bds_writer
+    using (company_id = current_setting('bds.company', true));
+create policy every_company on bds.versions to bds_operator using (true);
+
 -- Erasures -----------------------------------------------------------------------------------------------------------------------
 
 create table bds.erasures (

@@ -1,0 +1,184 @@
+-- The difference of two versions: the rows that differ, each as it was at the one end and as it is at the other.
+--
+-- It is found from the log alone: a row that differs has a change between the two, and its last one stands for it.  From the current
+-- row the later changes are undone, which gives the later end; from that the changes in between, which gives the earlier one.  So the
+-- time follows the changes that are read, and a page in the order of the changes begins where the last one has ended.
+--
+-- Beside $1 to $4 (1_parts.sql), which are of the later end, $5 is the version of the earlier end and $6 its time.
+
+create function bds_past.difference_scope(this bds.entities)
+    returns jsonb
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_build_object(
+        'entity', this.name, 'table', this.table_name::text, 'old', bds_past.old_value(this.name), 'updated_at', bds_past.updated_at(),
+        'present', format('json_object(%s returning json)::jsonb', bds_change_log.row_members(this, 't')),
+        'after', bds_past.later(this.name), 'between', bds_past.later(this.name, '$5', '$6'),
+        'fields', jsonb_agg(
+            jsonb_build_object('field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'))
+            order by f.ordinal),
+        'names', array_agg(f.name order by f.ordinal)::text,
+        -- columns that the entity got later
+        'late', coalesce(
+            jsonb_agg(jsonb_build_object('field', f.name, 'begins', bds_past.time_literal(b.column_since)) order by f.ordinal)
+                filter (where b.column_since > b.since),
+            'null')
+    )
+    from bds.fields f
+    cross join lateral (select bds_past.begin_of(f.entity), bds_past.begin_of(f.entity, f.ordinal)) b (since, column_since)
+    where f.entity = this.name;
+$$;
+comment on function bds_past.difference_scope(bds.entities) is 'What the template of bds_past.difference may say of an entity';
+
+create function bds_past.difference(this bds.entities)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_impl.expand($sql$
+select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    {each fields}
+    , n.{field:I}, o.{field:I} as "@{n}"
+    {end fields}
+from bds.change_log c
+left join {table} t on t.company_id = $1 and t.id = c.row_id
+cross join lateral (
+    select case
+        when g.first_id is null then case when t.id is not null then {present} end
+        when g.first_id is distinct from g.created_id
+            then {present} || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', {updated_at})
+    end
+    {each late}
+    - case when $4 < {begins} then {field:L} else '' end
+    {end late}
+    as state
+    from (
+        select past.merge({old} order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from {after} and l.row_id = c.row_id
+    ) g
+    offset 0
+) l
+cross join lateral (
+    select case
+        when g.first_id is distinct from g.created_id
+            then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', {updated_at})
+    end
+    {each late}
+    - case when $6 < {begins} then {field:L} else '' end
+    {end late}
+    as state
+    from (
+        select past.merge({old} order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from {between} and l.row_id = c.row_id and l.id <= c.id
+    ) g
+    offset 0
+) e
+cross join lateral (select {each fields|, }{value} as {field:I}{end fields} from (select l.state) g) n
+cross join lateral (select {each fields|, }{value} as {field:I}{end fields} from (select e.state) g) o
+cross join lateral (
+    select case
+        when e.state is null or l.state is null then {names:L}::text[]
+        else array_remove(array[
+            {each fields|,
+            }{if compared}case when o.{field:I}::text is distinct from n.{field:I}::text then {field:L} end{else compared}null{end compared}{end fields}
+        ]::text[], null)
+    end as columns
+    offset 0
+) d
+where c.company_id = $1 and c.entity = {entity:L} and c.id > $5 and c.id <= $2 and c.created_at >= $6 and c.created_at <= $3
+    and (e.state is not null or l.state is not null) and d.columns <> '{}'
+    and not exists (  -- a later change of the row stands for it
+        select 1 from {between} and l.row_id = c.row_id and l.id > c.id and l.id <= $2 and l.created_at <= $3
+    )
+    $sql$, bds_past.difference_scope(this));
+$$;
+comment on function bds_past.difference(bds.entities) is
+    'The query of the rows of an entity that differ between two versions: company_id, row_id, version (the last change in between), '
+    'operation, columns (those that differ; of a create or delete all), old and new (whole rows, null where there was none), and each '
+    'field of the later end under its name, of the earlier end under the number of its column, "@5"';
+
+create function bds_past.install_difference(this bds.entities)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    scope jsonb := bds_past.difference_scope(this) || jsonb_build_object('rows', bds_past.in_session(bds_past.difference(this)));
+    part  record;
+begin
+    for part in values
+        ('ends', 'as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation", d.columns as "@columns"
+    {each fields}
+    , d.{field:I}, d."@{n}"
+    {end fields}
+from ({rows}) d'),
+        ('diff', 'as select d.operation as "@operation", d.version as "@version", d.columns as "@columns"
+    {each fields}
+    , case when d.operation = ''delete'' then d."@{n}" else d.{field:I} end as {field:I}
+    {end fields}
+from ({rows}) d')
+    loop
+        perform bds_registry.make_view(format('past.%I', this.name || '_' || part.column1), this, bds_impl.expand(part.column2, scope));
+        perform bds_registry.run(format('grant select on past.%I to bds_operator, bds_reader', this.name || '_' || part.column1));
+    end loop;
+end
+$$;
+comment on function bds_past.install_difference(bds.entities) is
+    'Creates past."<entity>_diff", the rows that differ between the versions that the session has named (bds.set_range), and '
+    'past."<entity>_ends", the same with the values of both ends';
+
+create or replace function bds.diff(company text, entity text, from_version bigint, to_version bigint)
+    returns table (row_id bigint, operation text, columns text[], old jsonb, new jsonb, version bigint)
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+    -- the settings with which the log triggers store old values
+    set timezone = 'UTC'
+    set extra_float_digits = 1
+    set intervalstyle = 'postgres'
+    set bytea_output = 'hex'
+    -- each row by its index, as a page is read: what is between two versions is little beside the log
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set jit = off
+as $$
+#variable_conflict use_variable
+declare
+    this     bds.entities;
+    since_at timestamptz;
+    until_at timestamptz;
+begin
+    perform bds.require_company(company);
+    select e.* into this from bds.entities e where e.name = entity;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
+    end if;
+    perform bds_past.check_range(company, from_version, to_version, entity);
+    since_at := bds_past.time_of(company, from_version);
+    until_at := bds_past.time_of(company, to_version);
+    return query execute format(
+        $sql$
+        select d.row_id, d.operation, d.columns,
+            case when d.operation <> 'create' then (select jsonb_object_agg(k, d.old -> k) from unnest(d.columns) k) end,
+            case when d.operation <> 'delete' then (select jsonb_object_agg(k, d.new -> k) from unnest(d.columns) k) end,
+            d.version
+        from (%s) d
+        order by d.version
+        $sql$,
+        bds_past.difference(this)
+    )
+    using company, to_version, until_at, until_at, from_version, since_at;
+end
+$$;
+comment on function bds.diff(text, text, bigint, bigint) is
+    'The rows of an entity that differ between two versions, in the order of their last changes in between: operation (create, update, '
+    'delete), columns, and their values at the two ends, of a create or delete the whole row, as bds.row_at gives it; version is that '
+    'last change. updatedAt is not compared. Raises BD002, BD005 and BD006 as bds.version_of does, BD005 for ends in the wrong order, '
+    'BD006 for a version at which the entity was not registered';

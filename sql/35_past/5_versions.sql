@@ -1,0 +1,262 @@
+-- Versions: ids of changes, times that stand for them, names.
+
+create or replace function bds.find_version(
+    company text, version bigint default null, at timestamptz default null, name text default null, out id bigint, out logged_at timestamptz,
+    out moment timestamptz, out first_id bigint, out last_id bigint, out erasures bigint, out is_to_come boolean, out is_unsure boolean,
+    out is_whole boolean
+)
+    returns record
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    low    bigint;
+    high   bigint;
+    middle bigint;
+    begins timestamptz;  -- the month that is searched
+    ends   timestamptz;
+    time   timestamptz;
+begin
+    perform bds.require_company(company);
+    first_id := bds.first_change(company);
+    last_id := coalesce((select max(p.last_id) from bds.positions p where p.company_id = company), 0);
+    erasures := coalesce((select max(e.number) from bds.erasures e where e.company_id = company), 0);
+    if name is not null then
+        version := (select v.version from bds.versions v where v.company_id = company and v.name = name collate "C");
+    elsif at is not null then
+        is_to_come := at > clock_timestamp();
+        -- all changes from this time on are kept
+        is_unsure := at < coalesce(
+            (select m.month from bds.change_months m where m.company_id = company and m.first_id = find_version.first_id),
+            date_trunc('month', now(), 'UTC'));
+        -- ids and times rise together, and ids have no gaps
+        select m.month, m.first_id - 1 into begins, low
+        from bds.change_months m
+        where m.company_id = company and m.month <= at and m.first_id >= find_version.first_id
+        order by m.month desc limit 1;
+        select m.month, m.first_id - 1 into ends, high
+        from bds.change_months m
+        where m.company_id = company and m.month > begins
+        order by m.month limit 1;
+        high := case when begins is null then first_id - 1 else coalesce(high, last_id) end;
+        low := coalesce(low, first_id - 1);
+        while low < high loop
+            middle := (low + high + 1) / 2;
+            select l.created_at into time
+            from bds.change_log l
+            where l.company_id = company and l.id = middle and l.created_at >= begins and l.created_at < coalesce(ends, 'infinity');
+            if not found then
+                return;  -- retention has just dropped it
+            elsif time <= at then
+                low := middle;
+            else
+                high := middle - 1;
+            end if;
+        end loop;
+        version := low;
+    end if;
+    id := version;
+    logged_at := bds_past.time_of(company, version);
+    moment := coalesce(at, logged_at);
+    is_whole := (
+        select count(distinct l.transaction_id) = count(*)
+        from bds.change_log l
+        where l.company_id = company and l.id in (version, version + 1) and l.created_at >= logged_at
+    );
+end
+$$;
+comment on function bds.find_version(text, bigint, timestamptz, text) is
+    'A version by its id, as of a time or by its name: its id and time (null if there is no such name, or a change was dropped meanwhile), '
+    'the time whose columns its rows have, the first change that is kept and the last one, the number of the last erasure; is_to_come and '
+    'is_unsure of a time: it lies ahead, or before what is kept; is_whole: the version does not split the changes of a transaction';
+
+create or replace function bds.version_of(company text, "when" text)
+    returns bigint
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+    set datestyle = 'ISO, YMD'
+as $$
+declare
+    is_id   boolean := "when" ~ '^[0-9]{1,100}$';
+    is_name boolean := "when" ~ '^[A-Za-z]';
+    version record;
+begin
+    if not coalesce(is_id or is_name or "when" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}' and pg_input_is_valid("when", 'timestamptz'), false) then
+        raise exception using
+            errcode = 'BD005',
+            message = format('expected a version such as 17, a name or a time such as 2026-01-01T14:30:00Z, got %s', coalesce(quote_literal("when"), 'null'));
+    end if;
+    perform bds_change_log.lock_first_change(company);
+    select * into version
+    from bds.find_version(
+        company, case when is_id then least("when"::numeric, 9223372036854775806)::bigint end,
+        case when not is_id and not is_name then "when"::timestamptz end, case when is_name then "when" end
+    );
+    if version.is_to_come then
+        raise exception using errcode = 'BD002', message = format('%s is in the future', "when");
+    elsif version.id is null then
+        raise exception using errcode = 'BD002', message = format('company %s has no version %s', company, "when");
+    elsif version.id = version.first_id - 1 and version.first_id > 1 and version.is_unsure then
+        raise exception using
+            errcode = 'BD006', message = format('the change log of company %s begins at version %s', company, version.first_id);
+    end if;
+    perform bds_past.check_version(company, version.id);
+    return version.id;
+end
+$$;
+comment on function bds.version_of(text, text) is
+    'The version that an id, a name or a time (ISO 8601, without a zone UTC) means: the id of a change of the company, or 0. Raises BD005 for '
+    'what is none of these, BD002 for a name that nobody has given and for what is in the future, BD006 for what is no longer kept';
+
+create function bds_past.check_range(company text, from_version bigint, to_version bigint, entity text default null)
+    returns void
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    begins timestamptz := bds_past.begin_of(entity);
+begin
+    perform bds_past.check_version(company, from_version), bds_past.check_version(company, to_version);
+    if begins > bds_past.time_of(company, from_version) and from_version > 0 then
+        raise exception using
+            errcode = 'BD006',
+            message = format('%s was not registered at version %s: expected %s or later', entity, from_version, bds_past.registered_at(company, entity));
+    elsif from_version > to_version then
+        raise exception using
+            errcode = 'BD005', message = format('version %s comes after version %s: expected the earlier one first', from_version, to_version);
+    end if;
+end
+$$;
+comment on function bds_past.check_range(text, bigint, bigint, text) is
+    'Raises as bds_past.check_version, BD005 for ends in the wrong order, and BD006 for a version at which the entity was not registered';
+
+create function bds_past.registered_at(company text, entity text)
+    returns bigint
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select v.id + case when v.logged_at < b.at then 1 else 0 end
+    from bds_past.begin_of(entity) b (at)
+    cross join lateral bds.find_version(company, at => least(b.at, clock_timestamp())) v;
+$$;
+comment on function bds_past.registered_at(text, text) is 'The first version at which an entity was registered';
+
+create or replace function bds.set_version(company text, version bigint)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_past.enter(company);
+    perform bds_past.check_version(company, version);
+    perform bds_past.set_end(company, version);
+end
+$$;
+comment on function bds.set_version(text, bigint) is
+    'Names the company and a version for this transaction: past."<entity>" has the rows as of then. Raises as bds.row_at';
+
+create or replace function bds.set_range(company text, from_version bigint, to_version bigint)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_past.enter(company);
+    perform bds_past.check_range(company, from_version, to_version);
+    perform bds_past.set_end(company, to_version);
+    perform
+        set_config('bds.since', from_version::text, true),
+        set_config('bds.since_time', bds_past.time_of(company, from_version)::text, true);
+end
+$$;
+comment on function bds.set_range(text, bigint, bigint) is
+    'Names the company and two versions for this transaction: past."<entity>_diff" has the rows that differ. Raises BD002, BD005 for ends in '
+    'the wrong order, BD006';
+
+create function bds_past.enter(company text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_impl.require_resident(company);
+    perform set_config('bds.company', company, true);
+end
+$$;
+comment on function bds_past.enter(text) is 'Names the company for this transaction';
+
+create function bds_past.set_end(company text, version bigint)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select set_config('bds.version', v.id::text, true), set_config('bds.version_time', v.logged_at::text, true),
+        set_config('bds.moment', v.moment::text, true), set_config('bds.version_is_whole', v.is_whole::text, true)
+    from bds.find_version(company, version) v;
+$$;
+comment on function bds_past.set_end(text, bigint) is 'Sets the settings that the views of the past read';
+
+-- Names ---------------------------------------------------------------------------------------------------------------------------
+
+create or replace function bds.name_version(company text, name text, version bigint default null, actor text default null)
+    returns boolean
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    given   bigint := version;
+    is_new  boolean;
+begin
+    perform bds.require_company(company);
+    if name is null or name !~ '^[A-Za-z][A-Za-z0-9_-]{0,62}$' or lower(name collate "C") in ('now', 'today', 'yesterday', 'infinity', 'epoch') then
+        raise exception using
+            errcode = 'BD005',
+            message = format(
+                '%s is not a name of a version: expected a letter and up to 62 of A-Z a-z 0-9 _ -, and none of now, today, yesterday, '
+                'infinity, epoch', coalesce(quote_literal(name), 'null'));
+    end if;
+    if given is null then
+        given := (select v.last_id from bds.find_version(company) v);
+    end if;
+    perform bds_past.check_version(company, given);
+    insert into bds.versions as v (company_id, name, version, at, actor)
+    select company, name, given, nullif(bds_past.time_of(company, given), '-infinity'), bds_impl.actor(actor)
+    on conflict on constraint versions_pkey do update set version = excluded.version, at = excluded.at, actor = excluded.actor, created_at = excluded.created_at
+    returning xmax = 0 into is_new;
+    perform bds_impl.require_resident(company);
+    return is_new;
+end
+$$;
+comment on function bds.name_version(text, text, bigint, text) is
+    'Gives a version a name, the last one by default, or moves the name to it; true if the name is new. A name keeps nothing from expiring';
+
+create or replace function bds.forget_version(company text, name text)
+    returns boolean
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    is_gone boolean;
+begin
+    perform bds.require_company(company);
+    delete from bds.versions v where v.company_id = company and v.name = name;
+    is_gone := found;
+    perform bds_impl.require_resident(company);
+    return is_gone;
+end
+$$;
+comment on function bds.forget_version(text, text) is 'Takes a name from its version; false if there is no such name';
