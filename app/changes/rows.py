@@ -17,7 +17,7 @@ from app.database.past import Moment, model_of, name_version, require_version_ke
 from app.database.replicas import require_position
 from app.database.session import Row, Session, read_row_on
 from app.errors import QueryError, about
-from app.query.check.moments import moment_of
+from app.query.check.moments import check_generation, moment_of
 from app.query.check.query import Query
 from app.query.check.tree import Column, Comparison, Constant, Expression, Order
 from app.query.check.where import WhereChecker
@@ -59,11 +59,14 @@ async def read_rows(database: Database, company: str, entity: Entity, params: Se
 
 def split_moment(params: Sequence[tuple[str, str]]) -> tuple[Moment | None, list[tuple[str, str]]]:
     """The moment that parameters name, and the other parameters.  Raises QueryError."""
-    named = [(name, value) for name, value in params if name in ("version", "at")]
+    named = [(name, value) for name, value in params if name in ("version", "at", "generation")]
     for name, _ in named:
         if [each for each, _ in named].count(name) > 1:
             raise QueryError(f"{name} is given twice", target=name)
-    return moment_of(dict(named)), [pair for pair in params if pair not in named]
+    given = dict(named)
+    moment = moment_of(given)
+    check_generation(given.get("generation"))
+    return moment, [pair for pair in params if pair not in named]
 
 
 @asynccontextmanager
@@ -147,7 +150,7 @@ def list_query(
         given[name] = value
     checker = checks(catalog, entity)
     with about("limit"):
-        limit = _limit(given["limit"]) if "limit" in given else DEFAULT_LIMIT
+        limit = read_limit(given.get("limit"))
     with about("filter"):
         filter = _filter(checker, given.get("filter", ""))
     with about("sort"):
@@ -160,7 +163,10 @@ def _filter(checker: WhereChecker, text: str) -> Expression | None:
     return checker.condition(node) if node else None
 
 
-def _limit(text: str) -> int:
+def read_limit(text: str | None) -> int:
+    """The rows of a page.  Raises QueryError."""
+    if text is None:
+        return DEFAULT_LIMIT
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MAX_LIMIT):
         raise QueryError(f"expected a whole number from 1 to {MAX_LIMIT:,}", position=1)
     return int(text)

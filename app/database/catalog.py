@@ -33,6 +33,7 @@ class Field:
     stored: str | None = None  # the type of its column, of bds_impl.types
     allowed: tuple[str, ...] | None = None  # the values of an enum
     identifies: bool | None = None  # whether it names rows: unique and never null, at least now
+    ordinal: int = 0  # of its column in the table
 
     def __post_init__(self) -> None:
         if self.identifies is None:
@@ -167,7 +168,7 @@ ENTITIES: LiteralString = """
 """
 FIELDS: LiteralString = """
     select f.entity, f.name, f.column_name as "column", f.type, f.precision, f.scale, f.max_length, f.required, f.has_default,
-        f.generated, f.is_unique as "unique", f.reference, f.stored, f.allowed,
+        f.generated, f.is_unique as "unique", f.reference, f.stored, f.allowed, f.ordinal,
         col_description(e.table_name, f.ordinal) as description
     from bds.fields f join bds.entities e on e.name = f.entity
     order by f.entity, f.ordinal

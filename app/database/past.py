@@ -14,52 +14,19 @@ from psycopg.pq import TransactionStatus
 from app.database.catalog import Catalog
 from app.errors import ServiceError
 
-# The version is given, or found by its time: ids and times rise together, so a binary search over the kept ids finds it.  Rows have
-# the columns of the time that is given, or else of the version's: columns change between two changes of a company.  is_whole: the
-# version does not split the changes of a transaction.  since: all changes from this time on are kept.
-NAME_VERSION: LiteralString = """
-    with recursive log as (
-        select bds.first_change(%(company)s) as first, coalesce(max(p.last_id), 0) as last
-        from bds.positions p where p.company_id = %(company)s
-    ),
-    search (low, high) as (
-        select l.first - 1, case when %(time)s::timestamptz is null then l.first - 1 else l.last end from log l
-        union all
-        select case when m.is_before then m.id else s.low end, case when m.is_before then s.high else m.id - 1 end
-        from search s
-        cross join lateral (
-            select c.id, c.created_at <= %(time)s::timestamptz as is_before
-            from bds.changes c where c.company_id = %(company)s and c.id = (s.low + s.high + 1) / 2
-        ) m
-        where s.low < s.high
-    ),
-    found as (
-        select coalesce(%(version)s::int8, (select s.low from search s where s.low = s.high limit 1)) as version
-    ),
-    change as (
-        select c.id, c.created_at, c.transaction_id
-        from found f join bds.changes c on c.company_id = %(company)s and c.id in (f.version, f.version + 1)
-    ),
-    named as (
-        select f.version, l.first, l.last,
-            case when f.version = 0 then '-infinity' else coalesce(
-                (select c.created_at from change c where c.id = f.version),
-                (select c.created_at - interval '1 microsecond' from change c where c.id = f.version + 1),
-                'infinity'
-            ) end as at,
-            (select count(distinct c.transaction_id) = count(*) from change c) as is_whole,
-            (select coalesce(max(e.number), 0) from bds.erasures e where e.company_id = %(company)s) as erasures,
-            coalesce(
-                (select m.month from bds.change_months m where m.company_id = %(company)s and m.first_id = l.first),
-                date_trunc('month', now(), 'UTC')
-            ) as since
-        from found f cross join log l
-    )
-    select n.version, n.first, n.last, n.erasures, %(time)s::timestamptz > clock_timestamp(), %(time)s::timestamptz < n.since,
-        set_config('bds.version', n.version::text, %(local)s), set_config('bds.version_time', n.at::text, %(local)s),
-        set_config('bds.moment', coalesce(%(time)s::timestamptz, n.at)::text, %(local)s),
-        set_config('bds.version_is_whole', n.is_whole::text, %(local)s)
-    from named n
+# Rows have the columns of the time that is given, or else of the version's: columns change between two changes of a company.
+FIND: LiteralString = """
+    from bds.find_version(%(company)s, %(version)s::int8, %(time)s::timestamptz, %(name)s::text, %(entity)s::text) v
+"""
+FOUND: LiteralString = "v.id, v.first_id, v.last_id, v.erasures, v.is_to_come, v.is_unsure, v.registered_id"
+NAME_VERSION: LiteralString = f"""
+    select {FOUND}, set_config('bds.version', v.id::text, %(local)s), set_config('bds.version_time', v.logged_at::text, %(local)s),
+        set_config('bds.moment', v.moment::text, %(local)s), set_config('bds.version_is_whole', v.is_whole::text, %(local)s)
+    {FIND}
+"""
+NAME_SINCE: LiteralString = f"""
+    select {FOUND}, set_config('bds.since', v.id::text, %(local)s), set_config('bds.since_time', v.logged_at::text, %(local)s)
+    {FIND}
 """
 
 LAST_VERSION = 2**63 - 2  # the greatest that has a next one
@@ -67,11 +34,15 @@ LAST_VERSION = 2**63 - 2  # the greatest that has a next one
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A version, or a time in PostgreSQL's notation, from a request.  target: the parameter that gives it."""
+    """A version, a time in PostgreSQL's notation or the name of a version, from a request; the last version if it is none of them.
+
+    target: the parameter that gives it.
+    """
 
     version: int | None = None
     time: str | None = None
     target: str | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,32 +62,76 @@ class Past:
 async def name_version(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> Past:
     """Find the version of a moment and set it for the session, which has named the company; in a transaction, until its end.
 
-    Raises ServiceError: not_found for a version or time in the future, gone for one that retention has dropped.
+    Raises ServiceError: not_found for a version or time in the future and an unknown name, gone for one that retention has dropped.
     """
-    local = connection.info.transaction_status == TransactionStatus.INTRANS
-    return past_of(await (await connection.execute(NAME_VERSION, parameters(company, moment, local=local))).fetchone(), moment)
+    return (await _find(connection, NAME_VERSION, company, moment)).kept()
 
 
-def parameters(company: str, moment: Moment, *, local: bool) -> dict[str, Any]:
-    """The parameters of NAME_VERSION.  local: whether the version is named for the transaction alone."""
-    version = None if moment.version is None else min(moment.version, LAST_VERSION)
-    return {"company": company, "version": version, "time": moment.time, "local": local}
+async def name_range(
+    connection: psycopg.AsyncConnection[Any], company: str, since: Moment, until: Moment, entity: str | None = None
+) -> tuple[Past, Past]:
+    """Find the versions of two moments and set them for a transaction: the views of a range have what differs.
+
+    entity: what has to be registered at the earlier one.  Raises ServiceError as name_version does, malformed_request for ends in
+    the wrong order.
+    """
+    await connection.execute("lock table bds.changes in access share mode")
+    # each row by its index: what is between two versions is little beside the log
+    await connection.execute("set local enable_hashjoin = off; set local enable_mergejoin = off")
+    ends = [
+        await _find(connection, NAME_SINCE, company, since, entity=entity),
+        await _find(connection, NAME_VERSION, company, until),
+    ]
+    earlier, later = (end.kept() for end in ends)
+    if (first := ends[0].registered) is not None:
+        message = f"{entity} was not registered at version {earlier.version}: expected {first} or later"
+        raise ServiceError("gone", message, target=since.target, firstId=first)
+    if earlier.version > later.version:
+        message = f"version {earlier.version} comes after version {later.version}: expected the earlier one as {since.target}"
+        raise ServiceError("malformed_request", message, target=since.target)
+    return earlier, later
 
 
-def past_of(row: tuple[Any, ...] | None, moment: Moment) -> Past:
-    """What the row of NAME_VERSION says of a moment.  Raises ServiceError, as name_version does."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What bds.find_version says of a moment that is not ahead.  registered: where the entity is first; None if it is there."""
+
+    moment: Moment
+    version: int
+    first: int
+    erasures: int
+    is_unsure: bool
+    registered: int | None
+
+    def kept(self) -> Past:
+        """Raises ServiceError(gone) for a version that is no longer kept."""
+        # a time before the first kept month may lie before changes that were dropped, although the search ends at the last of them
+        if self.version < self.first - 1 or (self.version == self.first - 1 and self.first > 1 and self.is_unsure):
+            raise _gone(self.first, self.moment.target)
+        return Past(self.version, self.erasures, self.moment.target)
+
+
+async def _find(
+    connection: psycopg.AsyncConnection[Any], statement: LiteralString, company: str, moment: Moment, entity: str | None = None
+) -> _Found:
+    """Raises ServiceError: not_found; gone if a change was dropped during the search."""
+    parameters = {
+        **{"company": company, "time": moment.time, "name": moment.name, "entity": entity},
+        "version": None if moment.version is None else min(moment.version, LAST_VERSION),
+        "local": connection.info.transaction_status == TransactionStatus.INTRANS,
+    }
+    row = await (await connection.execute(statement, parameters)).fetchone()
     assert row is not None
-    version, first, last, erasures, is_to_come, is_unsure, *_ = row
+    version, first, last, erasures, is_to_come, is_unsure, registered, *_ = row
     if is_to_come:
         raise ServiceError("not_found", "this time is in the future", target=moment.target)
+    if version is None and moment.name is not None:
+        raise ServiceError("not_found", f"no version is called {moment.name!r}", target=moment.target)
     if version is None:  # the search met a change that retention has just dropped
         raise _gone(first, moment.target)
     if version > last:
         raise ServiceError("not_found", f"version {moment.version} is yet to come: the last one is {last}", target=moment.target)
-    # a time before the first kept month may lie before changes that were dropped, although the search ends at the last of them
-    if version < first - 1 or (version == first - 1 and first > 1 and is_unsure):
-        raise _gone(first, moment.target)
-    return Past(version, erasures, moment.target)
+    return _Found(moment, version, first, erasures, bool(is_unsure), registered)
 
 
 async def open_past(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> Past:

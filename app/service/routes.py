@@ -12,6 +12,7 @@ from aiohttp import web
 from app.auth.gate import Gate, Identity
 from app.auth.login import Login, identify
 from app.changes import history, stream
+from app.changes.difference import read_counts, read_difference
 from app.changes.hub import Hub
 from app.changes.log import read_changes
 from app.changes.rows import Answer, read_row, read_rows, split_moment
@@ -79,7 +80,14 @@ async def odata(request: web.Request) -> web.StreamResponse:
 async def rows(request: web.Request) -> web.StreamResponse:
     company, entity = await require_read(request), entity_of(request)
     options = urls.decode_query(request.rel_url.raw_path_qs)
-    return await send_data(request, await read_rows(request.app[DATABASE], company, entity, options))
+    read = read_difference if any(name == "since" for name, _ in options) else read_rows
+    return await send_data(request, await read(request.app[DATABASE], company, entity, options))
+
+
+@with_current_catalog
+async def difference(request: web.Request) -> web.StreamResponse:
+    company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
+    return await send_data(request, await read_counts(request.app[DATABASE], company, options))
 
 
 @with_current_catalog
@@ -315,6 +323,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/c/{company}/hooks/{id}/deliveries", deliveries),
     ("GET", "/c/{company}/hooks/{id}/deliveries/{delivery}", delivery),
     ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry", retry_delivery),
+    ("GET", "/c/{company}/diff", difference),
     ("GET", "/c/{company}/{entity}", rows),
     ("GET", "/c/{company}/{entity}/{id}", row),
     ("GET", "/c/{company}/{entity}/{id}/history", row_history),

@@ -1,9 +1,9 @@
 -- Versions: ids of changes, times that stand for them, names.
 
 create or replace function bds.find_version(
-    company text, version bigint default null, at timestamptz default null, name text default null, out id bigint, out logged_at timestamptz,
-    out moment timestamptz, out first_id bigint, out last_id bigint, out erasures bigint, out is_to_come boolean, out is_unsure boolean,
-    out is_whole boolean
+    company text, version bigint default null, at timestamptz default null, name text default null, entity text default null,
+    out id bigint, out logged_at timestamptz, out moment timestamptz, out first_id bigint, out last_id bigint, out erasures bigint,
+    out is_to_come boolean, out is_unsure boolean, out is_whole boolean, out registered_id bigint
 )
     returns record
     language plpgsql
@@ -57,6 +57,8 @@ begin
             end if;
         end loop;
         version := low;
+    elsif version is null then
+        version := last_id;
     end if;
     id := version;
     logged_at := bds_past.time_of(company, version);
@@ -66,12 +68,16 @@ begin
         from bds.change_log l
         where l.company_id = company and l.id in (version, version + 1) and l.created_at >= logged_at
     );
+    if entity is not null and version > 0 and bds_past.begin_of(entity) > logged_at then
+        registered_id := bds_past.registered_at(company, entity);
+    end if;
 end
 $$;
-comment on function bds.find_version(text, bigint, timestamptz, text) is
-    'A version by its id, as of a time or by its name: its id and time (null if there is no such name, or a change was dropped meanwhile), '
+comment on function bds.find_version(text, bigint, timestamptz, text, text) is
+    'A version by its id, as of a time or by its name, else the last one: its id and time (null if there is no such name, or a change was dropped meanwhile), '
     'the time whose columns its rows have, the first change that is kept and the last one, the number of the last erasure; is_to_come and '
-    'is_unsure of a time: it lies ahead, or before what is kept; is_whole: the version does not split the changes of a transaction';
+    'is_unsure of a time: it lies ahead, or before what is kept; is_whole: the version does not split the changes of a transaction; registered_id: the first version at which an entity is '
+    'registered, null if it was at the version';
 
 create or replace function bds.version_of(company text, "when" text)
     returns bigint

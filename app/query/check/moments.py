@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from app.database.past import Moment
-from app.errors import QueryError, about
+from app.errors import QueryError, ServiceError
 from app.types.literals import timestamp
 
-EXPECTED = "expected a version such as 17, or a time in UTC such as 2026-01-01 or 2026-01-01T14:30:00Z"
+EXPECTED = "expected a version such as 17, its name, or a time in UTC such as 2026-01-01 or 2026-01-01T14:30:00Z"
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}", re.ASCII)
+GENERATION = "1"
 
 
-def read_moment(text: str) -> Moment:
-    """The moment after the @ of a path.  Raises QueryError."""
+def read_moment(text: str, target: str | None = None) -> Moment:
+    """The moment that digits, a name or a time mean.  target: the parameter; None: the text after the @ of a path.
+
+    Raises QueryError.
+    """
     if _is_version(text):
-        return _version(text)
+        return Moment(version=int(text), target=target)
+    if NAME.fullmatch(text):
+        return Moment(name=text, target=target)
     try:
-        return Moment(time=timestamp(text))
+        return Moment(time=timestamp(text), target=target)
     except ValueError:
-        raise QueryError(f"{EXPECTED}, got {text!r}", target="@") from None
+        raise QueryError(f"{f'{target}: ' if target else ''}{EXPECTED}, got {text!r}", target=target or "@") from None
 
 
 def moment_of(parameters: Mapping[str, str]) -> Moment | None:
@@ -27,10 +35,7 @@ def moment_of(parameters: Mapping[str, str]) -> Moment | None:
     if version is not None and at is not None:
         raise QueryError("expected version or at, got both", target="at")
     if version is not None:
-        with about("version"):
-            if not _is_version(version):
-                raise QueryError("expected a whole number from 0", position=1)
-            return _version(version, "version")
+        return read_moment(version, "version")
     if at is None:
         return None
     try:
@@ -39,9 +44,11 @@ def moment_of(parameters: Mapping[str, str]) -> Moment | None:
         raise QueryError(f"at: {error}", target="at") from None
 
 
+def check_generation(text: str | None) -> None:
+    """Raises ServiceError(not_found) for a generation that there is not."""
+    if text is not None and text != GENERATION:
+        raise ServiceError("not_found", f"there is no generation {text}: the present one is {GENERATION}", target="generation")
+
+
 def _is_version(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 100
-
-
-def _version(text: str, target: str | None = None) -> Moment:
-    return Moment(version=int(text), target=target)

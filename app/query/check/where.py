@@ -98,7 +98,7 @@ class WhereChecker(Checker):
                 self.lookups[Lookup(target.name, field.name, cast(str, constant.value))] = None
         tests = []
         for kind, constants in kinds.items():
-            named = column(name.at, self.catalog, self.entity, path, target.fields[kind])
+            named, constants = self.named(name, path, target, target.fields[kind], constants)
             if node.operator == "in":
                 tests.append(self.member(node.at, named, constants))
             else:
@@ -106,6 +106,12 @@ class WhereChecker(Checker):
         if not path:
             tests = [replace(each, null_is_value=True) if isinstance(each, Comparison | Membership) else each for each in tests]
         return tests[0] if len(tests) == 1 else Junction(node.at, "bool", "or", tuple(tests))
+
+    def named(
+        self, name: Name, path: tuple[Navigation, ...], target: Entity, field: Field, constants: list[Constant]
+    ) -> tuple[Column, list[Constant]]:
+        """What is compared so that a row is the one that has one of these values in a field, and with what."""
+        return column(name.at, self.catalog, self.entity, path, field), constants
 
 
 def _is_lookup(literal: Literal) -> bool:

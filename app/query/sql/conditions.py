@@ -77,7 +77,7 @@ def sql_condition(catalog: Catalog, entity: Entity, text: str) -> MassCondition:
         raise QueryError("expected a condition, got nothing", position=1)
     checker = WhereChecker(catalog, entity)
     filter = checker.condition(parsed)
-    direct = _LiteralCompiler({})
+    direct = LiteralCompiler({})
     condition = direct.compile(filter, loose=True).as_string()
     if len(direct.aliases) > 1:
         compiled = compile_condition(catalog, entity, filter)
@@ -128,7 +128,7 @@ class _ColumnCompiler(Compiler):
 
 
 @dataclass(slots=True)
-class _LiteralCompiler(Compiler):
+class LiteralCompiler(Compiler):
     """Compiles constants to literals, on a row v alone: the id behind a lookup is found once, by a subquery."""
 
     aliases: dict[tuple[int, tuple[Navigation, ...]], str] = field(default_factory=lambda: {(0, ()): "v"})
