@@ -106,7 +106,10 @@ replica_lag = Gauge(
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Work that waits in the database (bds.backlog): counts up to QUEUE_LIMIT; overdue in seconds.  problems: counts by kind."""
+    """Work that waits in the database (bds_service.backlog): counts up to QUEUE_LIMIT; overdue in seconds.
+
+    problems: counts by kind.
+    """
 
     deliveries: int
     overdue: float

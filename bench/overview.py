@@ -54,7 +54,7 @@ def read(url: str, company: str) -> dict[str, list[float]]:
     with connect(url, "bds_reader") as reader:
         reader.execute("select set_config('bds.company', %s, false)", (company,))
         queries: dict[str, Callable[[], Any]] = {
-            "chart": lambda: reader.execute("select * from bds.count_changes(%s, %s)", (company, bounds)).fetchall(),
-            "rows": lambda: reader.execute("select * from bds.count_rows(%s)", (company,)).fetchall(),
+            "chart": lambda: reader.execute("select * from bds_service.count_changes(%s, %s)", (company, bounds)).fetchall(),
+            "rows": lambda: reader.execute("select * from bds_service.count_rows(%s)", (company,)).fetchall(),
         }
         return {name: [timed(query)[0] for _ in range(ROUNDS)] for name, query in queries.items()}

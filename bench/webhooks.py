@@ -121,7 +121,7 @@ def shapes(url: str) -> Result:
             writer.execute("update data.products set price = price + 1 where company_id = %s", (COMPANY,))
             if anew := number % 2 == 0:
                 worker.execute("deallocate all")
-            times[anew].append(timed(worker.execute, "select bds.route_changes(%s, '1 day')", (COMPANY,))[0] * 1e3)
+            times[anew].append(timed(worker.execute, "select bds_service.route_changes(%s, '1 day')", (COMPANY,))[0] * 1e3)
     note = f"{2 ** len(CONDITIONS)} shapes, one change; ours: planned already; floor: planned anew; a ratio above 1 is the gain"
     return Result(
         "webhooks, shapes", "ms", median(times[False]), median(times[True]), median(times[True]) / median(times[False]), note
@@ -166,7 +166,7 @@ def hook(connection: psycopg.Connection, catalog: Catalog, url: str, filter: str
     compiled = compile_filter(catalog, catalog["products"], filter)
     assert row is not None and compiled is not None
     connection.execute(
-        "select bds.refit_hook(h.company_id, h.id, h.updated_at, %s, %s) from bds.hooks h where h.company_id = %s and h.id = %s",
+        "select bds_service.refit_hook(h.company_id, h.id, h.updated_at, %s, %s) from bds.hooks h where h.company_id = %s and h.id = %s",
         (json.dumps([compiled.members()]), catalog.version, COMPANY, row[0]["id"]),
     )
 

@@ -189,7 +189,7 @@ def housekeeper(server: Cluster) -> None:
     while psql(url, "-c", "select bds.first_change('acme')") != "2\n":
         if time.monotonic() > deadline:
             raise Wrong("the month 2020-01 has not expired after 60 s of bds.maintain()")
-        psql(url, "-c", "select bds.route_changes('acme')", "-c", "select * from bds.maintain()")
+        psql(url, "-c", "select bds_service.route_changes('acme')", "-c", "select * from bds.maintain()")
     expect("the next month", psql(url, "-c", f"select to_regclass('bds.change_log_{next_month()}') is not null"), "t\n")
     expect("changes in the queue", psql(url, "-c", "select count(*) > 0 from bds.hook_queue"), "t\n")
     bds(url, "doctor")

@@ -119,11 +119,9 @@ def prepare(url: str) -> str:
         report = connection.execute("select bds.import_document('acme', %s)", (document,)).fetchone()
         expect("an import in SQL", report and report[0]["state"], "completed")
         connection.execute("select bds.create_key(%s, 'matrix', '{acme}', null, '{read,import,hooks}')", (hash_key(key),))
-        user = (
-            "select bds.create_user('INFO@Example.com', '$argon2id$x', '{acme}'), count(*) from bds.password_of('info@EXAMPLE.com')"
-        )
+        user = "select bds.create_user('INFO@Example.com', '$argon2id$x', '{acme}'), count(*) from bds_service.password_of('info@EXAMPLE.com')"
         connection.execute(user.encode())
-        found = connection.execute("select count(*) from bds.password_of('info@EXAMPLE.com')").fetchone()
+        found = connection.execute("select count(*) from bds_service.password_of('info@EXAMPLE.com')").fetchone()
         expect("a user by an address in another case", found, (1,))
     return key
 

@@ -1,8 +1,8 @@
 -- What each role may do; applied last, and whole, after every change.  A role has no right but these and those of the roles that it
 -- is a member of: the writer's are the importer's too, the reader's are the dispatcher's and the worker's.
 --
--- No role that a session acts as may look into a schema of internals (bds_impl, bds_registry, bds_change_log, bds_past, bds_feed,
--- bds_revert, bds_shards, bds_webhooks, bds_accounts, bds_operation), or may change the log.  Entities are registered by members of bds_owner, to which the tables belong.
+-- No role that a session acts as may look into a schema of internals, which is every bds_* but bds_service, or may change the log.
+-- Entities are registered by members of bds_owner, to which the tables belong.
 
 do $$
 declare
@@ -29,9 +29,9 @@ revoke all on all functions in schema bds_import from public;
 
 -- Everybody ----------------------------------------------------------------------------------------------------------------------
 
-grant usage on schema api, bds to bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
+grant usage on schema api, bds, bds_service to bds_operator, bds_reader, bds_service, bds_worker, bds_writer;
 grant select on bds.entities, bds.fields, bds.navigations to bds_operator, bds_reader, bds_service, bds_writer;
-grant execute on function bds.api_time, bds.current_company, bds.is_operator, bds.require_company
+grant execute on function bds.current_company, bds.is_operator, bds.require_company, bds_service.api_time
     to bds_operator, bds_reader, bds_service, bds_writer;
 
 -- The reader: the views of the company that the session names ---------------------------------------------------------------------
@@ -46,8 +46,8 @@ grant execute on function
     to bds_operator, bds_reader, bds_writer;
 grant usage on schema past to bds_operator, bds_reader, bds_importer;  -- its views are granted by bds.register
 grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_importer;
-grant execute on function bds.authenticate to bds_reader, bds_service;
-grant execute on function bds.count_changes, bds.count_rows to bds_operator, bds_reader;
+grant execute on function bds_service.authenticate to bds_reader, bds_service;
+grant execute on function bds_service.count_changes, bds_service.count_rows to bds_operator, bds_reader;
 
 -- The analyst: the views of the company that its login is bound to; those of entities are granted by bds.register ------------------
 
@@ -59,8 +59,9 @@ grant select on my.changes to bds_analyst;
 grant usage on schema data, staging to bds_operator, bds_writer;
 grant select on bds.import_columns to bds_operator, bds_writer;
 grant execute on function
-    bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_note_positions, bds.import_progress, bds.import_received,
-    bds.forget_version, bds.import_rows, bds.import_run, bds.import_stage, bds.lock_company, bds.name_version, bds.revert, bds.set_context
+    bds.forget_version, bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_progress, bds.import_rows,
+    bds.import_run, bds.import_stage, bds.lock_company, bds.name_version, bds.revert, bds.set_context,
+    bds_service.import_note_positions, bds_service.import_received
     to bds_operator, bds_writer;
 
 -- The service: accounts, mappers, and the hooks of the company that the session names ---------------------------------------------
@@ -70,13 +71,13 @@ grant select on
     bds.deliveries, bds.delivery_attempts, bds.hook_columns, bds.hook_filters, bds.hook_health, bds.hook_positions, bds.hook_queue,
     bds.hook_states, bds.hooks
     to bds_operator, bds_service, bds_worker;
-grant execute on function bds.delivery_json, bds.hook_json, bds.misfit to bds_operator, bds_service, bds_worker;
+grant execute on function bds_service.delivery_json, bds_service.hook_json, bds_service.misfit to bds_operator, bds_service, bds_worker;
 grant execute on function
-    bds.create_hook, bds.delete_hook, bds.lock_hook, bds.retry_delivery, bds.rotate_hook, bds.test_hook, bds.update_hook
+    bds.create_hook, bds.delete_hook, bds.retry_delivery, bds.rotate_hook, bds.test_hook, bds.update_hook, bds_service.lock_hook
     to bds_operator, bds_service;
 grant execute on function
-    bds.backlog, bds.create_key, bds.delete_mapper, bds.keys_of, bds.maintain, bds.put_mapper,
-    bds.reap_imports, bds.revoke_key, bds.set_password, bds.whole_tenants
+    bds.create_key, bds.delete_mapper, bds.maintain, bds.put_mapper, bds.reap_imports, bds.revoke_key, bds.set_password,
+    bds_service.backlog, bds_service.keys_of, bds_service.whole_tenants
     to bds_operator, bds_service;
 -- each asks for an administrator's session
 grant execute on function bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.set_access
@@ -84,8 +85,8 @@ grant execute on function bds.create_company, bds.create_user, bds.delete_compan
 grant select on bds.companies to bds_operator, bds_service, bds_worker;
 grant select (id, email, companies, is_administrator, created_at, last_login_at) on bds.users to bds_operator, bds_service;
 grant execute on function
-    bds.begin_attempt, bds.begin_session, bds.count_wrong, bds.end_attempt, bds.end_session, bds.keep_secret,
-    bds.note_use, bds.password_of, bds.session
+    bds_service.begin_attempt, bds_service.begin_session, bds_service.count_wrong, bds_service.end_attempt, bds_service.end_session,
+    bds_service.keep_secret, bds_service.note_use, bds_service.password_of, bds_service.session
     to bds_service;
 
 -- The worker: deliveries of every company -----------------------------------------------------------------------------------------
@@ -98,8 +99,8 @@ grant select (place) on bds.settings to bds_service;
 grant execute on function bds.set_context to bds_service;
 grant select, update on sequence bds.bell to bds_worker;
 grant execute on function
-    bds.claim_deliveries, bds.companies_behind, bds.forget_deliveries, bds.next_due, bds.record_attempts, bds.refit_hook,
-    bds.release_leases, bds.renew_leases, bds.route_changes
+    bds_service.claim_deliveries, bds_service.companies_behind, bds_service.forget_deliveries, bds_service.next_due,
+    bds_service.record_attempts, bds_service.refit_hook, bds_service.release_leases, bds_service.renew_leases, bds_service.route_changes
     to bds_operator, bds_worker;
 
 -- The operator: every row of every company, the queue, and what is set for all ----------------------------------------------------
@@ -115,7 +116,8 @@ grant insert, update, delete on
     to bds_operator;
 grant select on bds.company_logins to bds_operator;
 grant execute on function
-    bds.compare_log, bds.erase, bds.grant_company, bds.revoke_company, bds.set_retention, bds.table_problems, bds.turn_holders
+    bds.compare_log, bds.erase, bds.grant_company, bds.revoke_company, bds.set_retention, bds_service.table_problems,
+    bds_service.turn_holders
     to bds_operator;
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------
@@ -134,20 +136,20 @@ grant insert, update, delete on bds.import_errors, bds.imports to bds_importer, 
 grant usage on schema bds_log to bds_importer;
 grant execute on function bds_log.check_staging_company to bds_importer;  -- the trigger of the tables that it makes
 -- a new owner of a function needs the right to create it
-grant create on schema bds to bds_importer;
+grant create on schema bds, bds_service to bds_importer;
 alter function bds.import_begin owner to bds_importer;
 alter function bds.import_cancel owner to bds_importer;
 alter function bds.import_document owner to bds_importer;
 alter function bds.import_fail owner to bds_importer;
-alter function bds.import_note_positions owner to bds_importer;
 alter function bds.import_progress owner to bds_importer;
-alter function bds.import_received owner to bds_importer;
 alter function bds.import_report owner to bds_importer;
 alter function bds.import_rows owner to bds_importer;
 alter function bds.import_run owner to bds_importer;
 alter function bds.import_stage owner to bds_importer;
 alter function bds.revert owner to bds_importer;
-revoke create on schema bds from bds_importer;
+alter function bds_service.import_note_positions owner to bds_importer;
+alter function bds_service.import_received owner to bds_importer;
+revoke create on schema bds, bds_service from bds_importer;
 -- conditions of records and of hooks are evaluated by a reader
 grant create on schema bds_feed, bds_webhooks to bds_reader;
 alter function bds_feed.rows_where owner to bds_reader;
@@ -159,7 +161,7 @@ revoke create on schema bds_feed, bds_webhooks from bds_reader;
 grant usage on schema bds_impl to bds_dispatcher;
 grant execute on all functions in schema bds_impl, bds_webhooks to bds_dispatcher;
 grant execute on function
-    bds.companies_behind, bds.delivery_json, bds.hook_json, bds.lock_hook, bds.misfit
+    bds_service.companies_behind, bds_service.delivery_json, bds_service.hook_json, bds_service.lock_hook, bds_service.misfit
     to bds_dispatcher;
 grant select on bds.change_log, bds.clocks, bds.companies, bds.entity_positions, bds.hook_columns, bds.hook_health, bds.residents
     to bds_dispatcher;
@@ -167,22 +169,22 @@ grant select, insert, update, delete on
     bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_secrets, bds.hook_states,
     bds.hooks
     to bds_dispatcher;
-grant create on schema bds to bds_dispatcher;
-alter function bds.claim_deliveries owner to bds_dispatcher;
+grant create on schema bds, bds_service to bds_dispatcher;
 alter function bds.create_hook owner to bds_dispatcher;
 alter function bds.delete_hook owner to bds_dispatcher;
-alter function bds.forget_deliveries owner to bds_dispatcher;
-alter function bds.lock_hook owner to bds_dispatcher;
-alter function bds.record_attempts owner to bds_dispatcher;
-alter function bds.refit_hook owner to bds_dispatcher;
-alter function bds.release_leases owner to bds_dispatcher;
-alter function bds.renew_leases owner to bds_dispatcher;
 alter function bds.retry_delivery owner to bds_dispatcher;
 alter function bds.rotate_hook owner to bds_dispatcher;
-alter function bds.route_changes owner to bds_dispatcher;
 alter function bds.test_hook owner to bds_dispatcher;
 alter function bds.update_hook owner to bds_dispatcher;
-revoke create on schema bds from bds_dispatcher;
+alter function bds_service.claim_deliveries owner to bds_dispatcher;
+alter function bds_service.forget_deliveries owner to bds_dispatcher;
+alter function bds_service.lock_hook owner to bds_dispatcher;
+alter function bds_service.record_attempts owner to bds_dispatcher;
+alter function bds_service.refit_hook owner to bds_dispatcher;
+alter function bds_service.release_leases owner to bds_dispatcher;
+alter function bds_service.renew_leases owner to bds_dispatcher;
+alter function bds_service.route_changes owner to bds_dispatcher;
+revoke create on schema bds, bds_service from bds_dispatcher;
 
 -- Names and definitions that are compared with those of another session are printed alike, whatever either has set.  What is
 -- generated (bds_log, bds_import) prints none. ------------------------------------------------------------------------------------
@@ -193,8 +195,8 @@ declare
 begin
     for printing in
         select p.oid::regprocedure as function, p.prosrc ~ 'pg_get_(expr|function_sqlbody|[a-z]+def)\(' as prints_values
-        from pg_proc p
-        where p.pronamespace::regnamespace::text ~ '^bds' and p.pronamespace::regnamespace::text not in ('bds_log', 'bds_import')
+        from pg_proc p join bds_impl.schemas() s on s.schema = p.pronamespace
+        where s.has_program and s.name not in ('bds_log', 'bds_import')
             and p.prosrc ~ '%I|%\d\$I|quote_ident|::reg|pg_get_|bds_impl\.(fill|expand)|bds_registry\.statements'
             and (p.proconfig is not null or p.prosrc ~ 'pg_get_')  -- others are parts of the statements that call them
     loop

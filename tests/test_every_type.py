@@ -282,7 +282,7 @@ def test_a_hook_filters_by_it(world: World, name: str) -> None:
     world.send({"code": f"H-{name}-0", "words": "a b"}, {"@operation": "delete", "code": f"H-{name}-1"})
     world.send({"@operation": "delete", "code": f"H-{name}-0"})
     assert world.queue.rows(
-        "select routed from bds.route_changes('demo', make_interval(secs => %s), 20000) r (routed, behind)", (DAY,)
+        "select routed from bds_service.route_changes('demo', make_interval(secs => %s), 20000) r (routed, behind)", (DAY,)
     )
     matched = world.queue.rows("select operation::text from bds.hook_queue where hook_id = %s order by change_id", (hook,))
     changes = ["create", "delete"] if name == "words" else ["create", "update", "delete"]

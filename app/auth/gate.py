@@ -29,7 +29,7 @@ log = logging.getLogger("bds.auth")
 REALM = "Business Data Service"
 CACHE_SECONDS = 2.0  # for which a key's identity is cached; a revocation empties the cache at once
 CACHE_SIZE = 10_000  # entries
-SESSION = "select email, companies, is_administrator from bds.session(%s, %s)"
+SESSION = "select email, companies, is_administrator from bds_service.session(%s, %s)"
 SCOPES = frozenset({"read", "import", "hooks"})
 
 
@@ -130,7 +130,8 @@ class Gate:
             secret: str | None = self._database.config.secret
             if secret is None:
                 async with self._database.service() as connection:
-                    row = await self._fetch_row(connection, "select bds.keep_secret('tokens', %s)", (secrets.token_hex(32),))
+                    query = "select bds_service.keep_secret('tokens', %s)"
+                    row = await self._fetch_row(connection, query, (secrets.token_hex(32),))
                 secret = str(row[0])
             self._signer = Signer(secret)
         return self._signer
@@ -202,14 +203,14 @@ class Gate:
         """The identity of a key and the seconds until it expires, if it does; records that the key was used."""
         row = await self._fetch_row(
             connection,
-            "select key_id::text, tenant_id, companies, scopes, seconds_left, use_is_noted from bds.authenticate(%s)",
+            "select key_id::text, tenant_id, companies, scopes, seconds_left, use_is_noted from bds_service.authenticate(%s)",
             (key_hash,),
         )
         if row is None:
             return None
         if not row[5]:
             try:
-                await connection.execute("select bds.note_use(%s)", (row[0],))
+                await connection.execute("select bds_service.note_use(%s)", (row[0],))
             except psycopg.Error as error:  # a read-only database still authenticates
                 log.warning("the use of key %s was not recorded: %s", row[0], type(error).__name__)
         return Identity(row[0], row[1], frozenset(row[2]), frozenset(row[3])), row[4]

@@ -40,12 +40,12 @@ class ApiKey:
 KEYS = """
     select k.*,
         case when k.revoked_at is not null then 'revoked' when k.expires_at <= now() then 'expired' else 'valid' end as state
-    from bds.keys_of(%s) k
+    from bds_service.keys_of(%s) k
     order by (k.revoked_at is not null or coalesce(k.expires_at <= now(), false)), k.created_at desc
     limit %s offset %s
 """
 CREATE = "select bds.create_key(%s, %s, %s, %s, %s, %s)"
-REVOKE = "select bds.revoke_key(k.id) from bds.keys_of(%s) k where k.id = %s and k.is_theirs"
+REVOKE = "select bds.revoke_key(k.id) from bds_service.keys_of(%s) k where k.id = %s and k.is_theirs"
 
 
 async def list_keys(database: Database, identity: Identity, page: tuple[int, int]) -> tuple[list[ApiKey], bool]:
@@ -60,7 +60,7 @@ async def list_keys(database: Database, identity: Identity, page: tuple[int, int
 async def whole_tenants(database: Database, identity: Identity) -> list[str]:
     """Return the tenants of which the user has every company."""
     async with database.service() as connection:
-        cursor = await connection.execute("select bds.whole_tenants(%s)", (sorted(identity.companies),))
+        cursor = await connection.execute("select bds_service.whole_tenants(%s)", (sorted(identity.companies),))
         return [tenant for (tenant,) in await cursor.fetchall()]
 
 

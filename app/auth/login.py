@@ -49,8 +49,8 @@ async def _sent_csrf_token(request: web.Request) -> str:
     return token or ""
 
 
-PASSWORD_OF = "select user_id::text, password_hash from bds.password_of(%s)"
-BEGIN = "select bds.begin_session(%s, %s, %s, %s, %s::inet)::text"
+PASSWORD_OF = "select user_id::text, password_hash from bds_service.password_of(%s)"
+BEGIN = "select bds_service.begin_session(%s, %s, %s, %s, %s::inet)::text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Login:
         if identity.session is None:
             raise ServiceError("forbidden", "an API key has no session to end; revoke the key instead")
         async with self._database.service() as connection:
-            await connection.execute("select bds.end_session(%s)", (identity.session,))
+            await connection.execute("select bds_service.end_session(%s)", (identity.session,))
 
     async def change_password(self, identity: Identity, request: web.Request, body: bytes) -> web.Response:
         """Replace the user's password and drop the cookie; raises ServiceError like `replace_password`, and forbidden for a key."""

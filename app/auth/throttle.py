@@ -9,10 +9,10 @@ A login is checked only while its address and its email address have attempts le
 the limits:
 
 1. A process checks at most CONCURRENT_LOGINS logins of an address at a time; further ones wait for up to QUEUE_TIMEOUT.
-2. bds.begin_attempt reserves one of the attempts that are left in the minute and in the hour.  If a limit is reached by wrong
-   credentials, the login is refused unchecked.  If that of the address is reached only together with the reservations of running
-   logins, the login polls until one of them has ended, for up to QUEUE_TIMEOUT.
-3. bds.end_attempt gives the reservation of a correct login back, and counts that of a wrong one.
+2. bds_service.begin_attempt reserves one of the attempts that are left in the minute and in the hour.  If a limit is reached by
+   wrong credentials, the login is refused unchecked.  If that of the address is reached only together with the reservations of
+   running logins, the login polls until one of them has ended, for up to QUEUE_TIMEOUT.
+3. bds_service.end_attempt gives the reservation of a correct login back, and counts that of a wrong one.
 
 So parallel wrong logins are limited like consecutive ones, and parallel correct logins do not cause each other's refusal.  An email
 address of nobody has a limit like every other one; that of a user does not hold where the user has signed in before.
@@ -44,8 +44,8 @@ POLL_INTERVAL = 0.1  # seconds between two attempts to get a reservation
 
 WRONG_CREDENTIALS = "wrong credentials from this address"
 WRONG_LOGINS = "wrong logins with this email address"
-BEGIN = "select minute_began, hour_began, wait, is_for_email from bds.begin_attempt(%s::inet, %s, %s, %s)"
-END = "select bds.end_attempt(%s::inet, %s, %s, %s, %s)"
+BEGIN = "select minute_began, hour_began, wait, is_for_email from bds_service.begin_attempt(%s::inet, %s, %s, %s)"
+END = "select bds_service.end_attempt(%s::inet, %s, %s, %s, %s)"
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Throttle:
         if address is None:
             return
         async with self._database.service() as connection:
-            cursor = await connection.execute("select bds.count_wrong(%s::inet, %s)", (address, A_MINUTE))
+            cursor = await connection.execute("select bds_service.count_wrong(%s::inet, %s)", (address, A_MINUTE))
             row = await cursor.fetchone()
         if row and row[0] is not None:
             raise _too_many(WRONG_CREDENTIALS, row[0])

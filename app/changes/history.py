@@ -27,14 +27,14 @@ VALUES: LiteralString = """
                 then to_jsonb(translate(encode(k.text::bytea, 'base64'), E'\n', ''))
             when k.key = any (%(duration)s::text[]) and pg_input_is_valid(k.text, 'interval') then to_jsonb(k.text::interval::text)
             when k.key = any (%(timestamp)s::text[]) and pg_input_is_valid(k.text, 'timestamptz')
-                then case when isfinite(k.text::timestamptz) then to_jsonb(bds.api_time(k.text::timestamptz)) end
+                then case when isfinite(k.text::timestamptz) then to_jsonb(bds_service.api_time(k.text::timestamptz)) end
             else k.value
         end as value
 """
 # An update has the fields that it changed, under their present names; a create or delete has the whole row.
 HISTORY: LiteralString = f"""
     select json_build_object(
-        'version', h.version, 'operation', h.operation, 'at', bds.api_time(h.at), 'actor', h.actor, 'user', c.db_user,
+        'version', h.version, 'operation', h.operation, 'at', bds_service.api_time(h.at), 'actor', h.actor, 'user', c.db_user,
         'changeSetId', h.change_set_id,
         'old', case when h.operation <> 'create' then (
             select coalesce(json_object_agg(f.name, f.value order by f.n, f.name), '{{}}')

@@ -101,7 +101,8 @@ def revoke_key(options: argparse.Namespace, config: Config) -> int:
         row = connection.execute("select bds.revoke_key(%s::uuid)", (options.id,)).fetchone()
         if row == (True,):
             return 0
-        row = connection.execute("select bds.api_time(revoked_at) from bds.api_keys where id = %s::uuid", (options.id,)).fetchone()
+        query = "select bds_service.api_time(revoked_at) from bds.api_keys where id = %s::uuid"
+        row = connection.execute(query, (options.id,)).fetchone()
     return fail(f"key {options.id} was revoked at {row[0]}" if row else f"no key has the id {options.id}")
 
 

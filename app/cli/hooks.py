@@ -27,7 +27,7 @@ NAMED = """
 """
 SWITCH = """
     select bds.update_hook(h.company_id, h.id, h.entity, h.url, h.filter, h.columns, h.allow_in_change_set, %s)
-    from bds.lock_hook(%s, %s) h
+    from bds_service.lock_hook(%s, %s) h
 """
 
 

@@ -102,8 +102,9 @@ DEPENDENTS = """
         and not (d.classid = 'pg_class'::regclass and d.objid::regclass::text ^@ 'pg_toast.') order by 1
 """
 OVERLOADED = """
-    select 'bds.' || quote_ident(proname), string_agg(oid::regprocedure::text, ' and ' order by oid)
-    from pg_proc where pronamespace = 'bds'::regnamespace group by proname having count(*) > 1 order by 1
+    select format('%s.%I', pronamespace::regnamespace, proname), string_agg(oid::regprocedure::text, ' and ' order by oid)
+    from pg_proc where pronamespace in (to_regnamespace('bds'), to_regnamespace('bds_service'))
+    group by pronamespace, proname having count(*) > 1 order by 1
 """
 MEND = "a public function keeps its parameters and its result: drop the old one in a migration, or make a development database anew"
 

@@ -42,7 +42,7 @@ def note_positions(connection: psycopg.Connection[Any], company: str, import_id:
         last = rows[-1][0]
         found = [(n, position) for n, path, is_batch in rows if not is_batch and (position := _position(path, converter))]
         connection.execute(
-            "select bds.import_note_positions(%s, %s, %s, %s)",
+            "select bds_service.import_note_positions(%s, %s, %s, %s)",
             (company, import_id, [n for n, _ in found], [position for _, position in found]),
         )
 

@@ -213,7 +213,7 @@ class Import:
         staged, directives = self._staging, self._staging.directives
         with self._connection.use() as connection:
             connection.execute(
-                "select bds.import_received(%s, %s, %s, %s, %s, %s)",
+                "select bds_service.import_received(%s, %s, %s, %s, %s, %s)",
                 (self.company, self.id, directives.atomic, staged.bytes, staged.records, directives.remove_all),
             )
         self._is_staged = True

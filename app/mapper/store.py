@@ -93,7 +93,7 @@ async def listed(database: Database, company: str, limit: int, offset: int) -> d
         return await listing(
             connection,
             "select json_object('name': name, 'type': format,"
-            " 'createdAt': bds.api_time(created_at), 'updatedAt': bds.api_time(updated_at))"
+            " 'createdAt': bds_service.api_time(created_at), 'updatedAt': bds_service.api_time(updated_at))"
             " from bds.mappers where company_id = %s order by updated_at desc, name limit %s offset %s",
             (company,),
             limit,

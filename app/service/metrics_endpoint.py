@@ -20,7 +20,7 @@ from app.service.middleware import DATABASE
 log = logging.getLogger("bds.http")
 
 INTERVAL = 1.0  # seconds between two samples
-BACKLOG = "select b.*, c.counts from bds.backlog(%s) b cross join bds.problem_counts c"
+BACKLOG = "select b.*, c.counts from bds_service.backlog(%s) b cross join bds.problem_counts c"
 BACKLOG_TIMEOUT = 2.0  # seconds for the query of the backlog
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
 

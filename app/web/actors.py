@@ -8,7 +8,7 @@ from uuid import UUID
 from app.web.page import PageRequest
 
 PREFIX = "key "
-NAMES = "select k.id, k.name from bds.keys_of(%s) k where k.id = any (%s)"
+NAMES = "select k.id, k.name from bds_service.keys_of(%s) k where k.id = any (%s)"
 
 
 async def display_names(page: PageRequest, actors: Iterable[str]) -> dict[str, str]:

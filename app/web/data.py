@@ -40,7 +40,7 @@ COUNT_TIMEOUT = 1_000  # milliseconds
 CHILDREN = 200  # child rows of each kind that the page of a row shows
 WIDE = 8  # columns that are shown unless the user chooses others
 EXACT = Style(numbers_as_strings=True, ids_as_strings=True, plain=True)  # JSON numbers would lose digits of decimals
-COUNT = "select c.entity, c.rows, c.is_estimate from bds.count_rows(%s) c"
+COUNT = "select c.entity, c.rows, c.is_estimate from bds_service.count_rows(%s) c"
 DAMAGED = "The address of this page is damaged, or belongs to another condition or order: these are the first rows"
 OR = re.compile(r"\bor\b", re.IGNORECASE)
 

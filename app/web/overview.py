@@ -25,7 +25,7 @@ PROBLEMS = """
     from bds.problem_counts c cross join jsonb_each_text(c.counts) n
     where not exists (select 1 from bds.clocks k where k.company_id <> all (%s))
 """
-CHANGES = "select c.changes from bds.count_changes(%s, %s) c order by c.since"
+CHANGES = "select c.changes from bds_service.count_changes(%s, %s) c order by c.since"
 
 
 async def show(page: PageRequest) -> web.StreamResponse:

@@ -18,7 +18,7 @@ from app.errors import ServiceError
 from app.webhooks.hook import Hook, check_address, invalid, read_members
 
 HOOKS: LiteralString = """
-    select bds.hook_json(h, s) from bds.hooks h join bds.hook_health s on s.company_id = h.company_id and s.hook_id = h.id
+    select bds_service.hook_json(h, s) from bds.hooks h join bds.hook_health s on s.company_id = h.company_id and s.hook_id = h.id
     where h.company_id = %s and h.deleted_at is null
 """
 CREATE: LiteralString = """
@@ -54,7 +54,7 @@ async def update(database: Database, company: str, hook_id: str, body: bytes) ->
     if "url" in given:
         await check_address(given["url"], database.config.webhook_allow_private)
     async with database.registration(company) as connection:
-        await connection.execute("select bds.lock_hook(%s, %s)", (company, _id(hook_id, "hook")))
+        await connection.execute("select bds_service.lock_hook(%s, %s)", (company, _id(hook_id, "hook")))
         stored = await _existing(connection, company, hook_id)
         hook = replace(_stored(stored), **given)
         hook.check(database.catalog)
@@ -95,7 +95,7 @@ async def deliveries(database: Database, company: str, hook_id: str, page: tuple
         await _existing(connection, company, hook_id)
         return await listing(
             connection,
-            "select bds.delivery_json(d, s)" + DELIVERIES + " order by d.number desc limit %s offset %s",
+            "select bds_service.delivery_json(d, s)" + DELIVERIES + " order by d.number desc limit %s offset %s",
             (company, hook_id),
             *page,
         )
@@ -106,7 +106,7 @@ async def delivery(database: Database, company: str, hook_id: str, delivery_id: 
     named = (company, _id(hook_id, "hook"), _id(delivery_id, "delivery"))
     async with database.registration(company) as connection:
         await _existing(connection, company, hook_id)
-        query = "select bds.delivery_json(d, s), d.body" + DELIVERIES + " and d.id = %s"
+        query = "select bds_service.delivery_json(d, s), d.body" + DELIVERIES + " and d.id = %s"
         row = await (await connection.execute(query, named)).fetchone()
     if row is None:
         raise ServiceError("not_found", f"the hook has no delivery {delivery_id}")

@@ -152,7 +152,7 @@ class Worker:
         async with self._looking:
             try:
                 hooked = await self._call(HOOKED)
-                behind = await self._call("select * from bds.companies_behind()")
+                behind = await self._call("select * from bds_service.companies_behind()")
             except (psycopg.Error, OSError):
                 return False
             self._hooked = {row[0] for row in hooked}
@@ -191,7 +191,7 @@ class Worker:
     async def _match(self, company: str) -> None:
         try:
             [(routed, behind)] = await self._call(
-                "select * from bds.route_changes(%s, make_interval(secs => %s))",
+                "select * from bds_service.route_changes(%s, make_interval(secs => %s))",
                 (company, self._config.webhook_window),
             )
         except psycopg.OperationalError:
@@ -230,7 +230,7 @@ class Worker:
 
     async def _refit_hook(self, *hook: Any) -> None:
         async with self._routes:  # it waits while the company's hooks are being matched
-            await self._call("select bds.refit_hook(%s, %s, %s, %s, %s, %s)", hook)
+            await self._call("select bds_service.refit_hook(%s, %s, %s, %s, %s, %s)", hook)
 
     # Delivering
 
@@ -253,7 +253,7 @@ class Worker:
     async def _claim(self, most: int) -> int:
         rows = await self._call(
             "select company, hook, delivery, lease_id, url, secrets, convert_to(body, 'UTF8')"
-            " from bds.claim_deliveries(%s, make_interval(secs => %s))",
+            " from bds_service.claim_deliveries(%s, make_interval(secs => %s))",
             (most, self._config.webhook_lease),
         )
         for company, hook, id, lease, url, secrets, body in rows:
@@ -276,7 +276,7 @@ class Worker:
             return
         try:
             await self._call(
-                "select from bds.record_attempts(%s, %s, make_interval(secs => %s))",
+                "select from bds_service.record_attempts(%s, %s, make_interval(secs => %s))",
                 (
                     json.dumps([delivery.key() | outcome.members() for delivery, outcome in outcomes]),
                     list(self._config.webhook_retry),
@@ -288,7 +288,7 @@ class Worker:
             raise
 
     async def _due_in(self) -> float:
-        rows = await self._call("select bds.next_due()")
+        rows = await self._call("select bds_service.next_due()")
         return UNNOTIFIED_POLL if rows[0][0] is None else float(rows[0][0])
 
     # Leases
@@ -299,7 +299,7 @@ class Worker:
         if not mine:
             return
         rows = await self._call(
-            "select bds.renew_leases(%s, make_interval(secs => %s))",
+            "select bds_service.renew_leases(%s, make_interval(secs => %s))",
             (json.dumps([delivery.key() for delivery in mine]), self._config.webhook_lease),
         )
         kept = {row[0] for row in rows}
@@ -317,10 +317,11 @@ class Worker:
         with contextlib.suppress(psycopg.Error, OSError):
             async with asyncio.timeout(GRACE):
                 await self._record()
-                await self._call("select bds.release_leases(%s)", (json.dumps([delivery.key() for delivery in left]),))
+                await self._call("select bds_service.release_leases(%s)", (json.dumps([delivery.key() for delivery in left]),))
 
     async def _forget(self) -> None:
-        rows = await self._call("select bds.forget_deliveries(make_interval(secs => %s))", (self._config.webhook_history * 86400,))
+        kept = self._config.webhook_history * 86400
+        rows = await self._call("select bds_service.forget_deliveries(make_interval(secs => %s))", (kept,))
         if not rows[0][0]:
             await asyncio.sleep(FORGET)
 

@@ -11,6 +11,19 @@ create function bds_impl.roles()
     ];
 comment on function bds_impl.roles() is 'The roles of the service; the owner is the first one';
 
+create function bds_impl.schemas()
+    returns table (schema oid, name name, has_program boolean)
+    language sql
+    stable
+as $$
+    select n.oid, n.nspname, p.has_program
+    from pg_namespace n
+    cross join lateral (select n.nspname ~ '^bds(_|$)') p (has_program)
+    where p.has_program or n.nspname in ('api', 'data', 'my', 'past', 'staging');
+$$;
+comment on function bds_impl.schemas() is
+    'The schemas of the service; has_program: with what bds migrate makes, where others have what belongs to entities';
+
 create function bds_impl.server()
     returns text
     language sql
@@ -31,7 +44,7 @@ create function bds_impl.functions()
     language sql
     stable
 as $$
-    select p.oid, n.nspname,
+    select p.oid, s.name,
         md5(concat_ws(
             chr(1), p.prokind, l.lanname, coalesce(bds_impl.printed(pg_get_function_sqlbody(p.oid)), p.prosrc), pg_get_function_arguments(p.oid),
             pg_get_function_result(p.oid), p.provolatile, p.proparallel, p.prosecdef, p.proleakproof, p.proisstrict, p.procost,
@@ -40,10 +53,10 @@ as $$
         )),
         p.prosqlbody is not null or p.pronargdefaults > 0
     from pg_proc p
-    join pg_namespace n on n.oid = p.pronamespace
+    join bds_impl.schemas() s on s.schema = p.pronamespace
     join pg_language l on l.oid = p.prolang
     left join pg_aggregate a on a.aggfnoid = p.oid
-    where n.nspname ~ '^bds(_|$)' or n.nspname = 'past';
+    where s.has_program or s.name = 'past';
 $$;
 comment on function bds_impl.functions() is
     'The functions of the service with a hash of their text and attributes; is_printed: PostgreSQL stores it parsed, and another '

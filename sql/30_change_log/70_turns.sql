@@ -19,7 +19,7 @@ comment on function bds_change_log.lockers(xid) is
     'The transactions that a row''s xmax may denote: that transaction, or the members of a multixact, which the holder''s lock becomes '
     'after a savepoint';
 
-create or replace function bds.turn_holders(
+create or replace function bds_service.turn_holders(
     out company_id text, out pid int, out actor text, out db_user text, out application_name text, out since timestamptz,
     out runs text, out statement text, out waiters int[]
 )
@@ -75,7 +75,7 @@ as $$
     )
     order by c.company_id, t.rank
 $$;
-comment on function bds.turn_holders() is 'The rows of bds.turns, read with the owner''s right to see other sessions';
+comment on function bds_service.turn_holders() is 'The rows of bds.turns, read with the owner''s right to see other sessions';
 
 create function bds_change_log.describe_holder(company text)
     returns text
@@ -86,7 +86,7 @@ as $$
     select format(
         '%s, %s, since %s', coalesce('pid ' || h.pid, 'prepared transaction ' || h.application_name), h.actor, date_trunc('second', h.since)
     )
-    from bds.turn_holders() h
+    from bds_service.turn_holders() h
     where h.company_id = company;
 $$;
 comment on function bds_change_log.describe_holder(text) is
@@ -94,7 +94,7 @@ comment on function bds_change_log.describe_holder(text) is
 
 create or replace view bds.turns as
 select h.company_id, h.pid, h.actor, h.db_user, h.application_name, h.since, h.runs, h.statement, h.waiters
-from bds.turn_holders() h;
+from bds_service.turn_holders() h;
 comment on view bds.turns is 'Companies whose turn to write a transaction holds, and the sessions that wait for it';
 comment on column bds.turns.company_id is 'The company';
 comment on column bds.turns.pid is 'The server process of the holder, for pg_terminate_backend; null for a prepared transaction';

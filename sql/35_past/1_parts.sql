@@ -9,7 +9,7 @@ create function bds_past.time_literal(at timestamptz)
     returns text
     language sql
     stable
-    return quote_literal(case when isfinite(at) then bds.api_time(at) else at::text end);
+    return quote_literal(case when isfinite(at) then bds_service.api_time(at) else at::text end);
 comment on function bds_past.time_literal(timestamptz) is 'A time as a literal, the same whatever the session has set';
 
 create function bds_past.time_of(company text, version bigint)

@@ -112,7 +112,7 @@ comment on function bds.import_stage(text, uuid, text) is
     'Makes the staging table of an entity and returns its name: "@ordinal" numbers the rows, "@parent" is the parent row''s number, '
     '"@position" the number in its array, "@ordinal" if it is null, "@id" the row''s own lookup';
 
-create or replace function bds.import_received(
+create or replace function bds_service.import_received(
     company text, import_id uuid, atomic text, bytes bigint, records bigint, remove_all text[] default '{}'
 )
     returns void
@@ -132,7 +132,7 @@ begin
     where i.company_id = company and i.id = import_id;
 end
 $$;
-comment on function bds.import_received(text, uuid, text, bigint, bigint, text[]) is 'The whole document is staged: the import may run';
+comment on function bds_service.import_received(text, uuid, text, bigint, bigint, text[]) is 'The whole document is staged: the import may run';
 
 create or replace function bds.import_run(
     company text, import_id uuid, atomic text default 'batch', remove_all text[] default '{}', raise_on_failure boolean default false
@@ -146,7 +146,7 @@ declare
     import bds.imports := bds_feed.open_import(company, import_id);
 begin
     if import.state = 'receiving' then
-        perform bds.import_received(company, import_id, atomic, 0, bds_feed.count_staged(import), remove_all);
+        perform bds_service.import_received(company, import_id, atomic, 0, bds_feed.count_staged(import), remove_all);
     end if;
     import := bds_feed.open_import(company, import_id, 'running');
     -- staging tables are not logged: a database that crashed and came back has lost what was in them

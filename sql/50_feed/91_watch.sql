@@ -123,8 +123,8 @@ begin
         'actor': import.actor,
         'file': coalesce(to_json(import.file), 'null'),
         'mapper': coalesce(to_json(import.mapper), 'null'),
-        'startedAt': bds.api_time(import.started_at),
-        'finishedAt': coalesce(to_json(bds.api_time(import.finished_at)), 'null'),
+        'startedAt': bds_service.api_time(import.started_at),
+        'finishedAt': coalesce(to_json(bds_service.api_time(import.finished_at)), 'null'),
         'position': coalesce(to_json(import.position), 'null'),
         'progress': json_object(
             'bytes': import.bytes, 'records': import.records, 'done': import.done,

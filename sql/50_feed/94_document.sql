@@ -105,7 +105,7 @@ begin
         import.records := total;
         return bds_feed.run(import, raise_on_failure);
     end if;
-    perform bds.import_received(company, import.id, atomic, octet_length(document::text), total, whole);
+    perform bds_service.import_received(company, import.id, atomic, octet_length(document::text), total, whole);
     return bds.import_run(company, import.id, raise_on_failure => raise_on_failure);
 end
 $$;

@@ -11,7 +11,7 @@ comment on column bds.hook_columns.entity is 'The entity''s API name';
 comment on column bds.hook_columns.name is 'The name of a field, a reference or a child collection';
 comment on column bds.hook_columns.key is 'The key of its old value in the change log, or the child collection';
 
-create or replace function bds.misfit(entity text, columns text[])
+create or replace function bds_service.misfit(entity text, columns text[])
     returns text
     language sql
     stable
@@ -27,13 +27,13 @@ create or replace function bds.misfit(entity text, columns text[])
             limit 1
         )
     end;
-comment on function bds.misfit(text, text[]) is
+comment on function bds_service.misfit(text, text[]) is
     'The reason why a hook cannot watch these columns of an entity (null: of any entity); null if it can';
 
 create or replace view bds.unfit_hooks as
-select h.company_id, h.id, h.updated_at, bds.misfit(h.entity, h.columns) as problem
+select h.company_id, h.id, h.updated_at, bds_service.misfit(h.entity, h.columns) as problem
 from bds.hooks h join bds.residents r on r.company_id = h.company_id
-where not h.disabled and h.deleted_at is null and bds.misfit(h.entity, h.columns) is not null;
+where not h.disabled and h.deleted_at is null and bds_service.misfit(h.entity, h.columns) is not null;
 comment on view bds.unfit_hooks is 'Enabled hooks whose entity or columns the model no longer has; the worker disables them';
 comment on column bds.unfit_hooks.company_id is 'The company';
 comment on column bds.unfit_hooks.id is 'The hook';
@@ -47,7 +47,7 @@ create function bds_webhooks.check_hook(entity text, url text, columns text[])
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    problem text := bds.misfit(entity, columns);
+    problem text := bds_service.misfit(entity, columns);
 begin
     if problem is null and coalesce(url collate "C" !~* '^https?://[^/?#[:space:]]+([/?][^#[:space:]]*)?$', true) then
         problem := format('%s is not a valid http or https address', coalesce(quote_literal(url), 'null'));

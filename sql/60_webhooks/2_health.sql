@@ -30,7 +30,7 @@ comment on column bds.hook_health.last_at is 'Time of the last attempt, includin
 comment on column bds.hook_health.queued is 'Number of matched changes that are not delivered yet';
 comment on column bds.hook_health.rests_until is 'End of the rest; null if the hook does not rest';
 
-create or replace function bds.hook_json(hook bds.hooks, health bds.hook_health, secret text default null)
+create or replace function bds_service.hook_json(hook bds.hooks, health bds.hook_health, secret text default null)
     returns json
     language sql
     stable
@@ -39,11 +39,11 @@ as $$
         'id': hook.id, 'entity': coalesce(to_json(hook.entity), 'null'), 'url': hook.url, 'action': hook.action,
         'filter': coalesce(to_json(hook.filter), 'null'), 'columns': coalesce(to_json(hook.columns), 'null'),
         'allowInChangeSet': hook.allow_in_change_set, 'disabled': hook.disabled,
-        'createdAt': bds.api_time(hook.created_at), 'updatedAt': bds.api_time(hook.updated_at),
+        'createdAt': bds_service.api_time(hook.created_at), 'updatedAt': bds_service.api_time(hook.updated_at),
         'problem': hook.problem,
         'health': json_build_object(
             'state', health.state, 'failures', health.failures, 'lastStatus', health.last_status,
-            'lastAt', bds.api_time(health.last_at), 'queued', health.queued, 'restsUntil', bds.api_time(health.rests_until)
+            'lastAt', bds_service.api_time(health.last_at), 'queued', health.queued, 'restsUntil', bds_service.api_time(health.rests_until)
         ),
         'notices': case
             when hook.allow_in_change_set then '[]'::json
@@ -53,7 +53,7 @@ as $$
         absent on null
     );
 $$;
-comment on function bds.hook_json(bds.hooks, bds.hook_health, text) is
+comment on function bds_service.hook_json(bds.hooks, bds.hook_health, text) is
     'A hook in the format of the API, with its secret if it was just created';
 
 create function bds_webhooks.described(hook bds.hooks, secret text default null)
@@ -62,6 +62,6 @@ create function bds_webhooks.described(hook bds.hooks, secret text default null)
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select bds.hook_json(hook, s, secret) from bds.hook_health s where s.company_id = hook.company_id and s.hook_id = hook.id;
+    select bds_service.hook_json(hook, s, secret) from bds.hook_health s where s.company_id = hook.company_id and s.hook_id = hook.id;
 $$;
 comment on function bds_webhooks.described(bds.hooks, text) is 'A hook that was just stored, in the format of the API';

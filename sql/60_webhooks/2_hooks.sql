@@ -4,13 +4,13 @@
 --     select bds.create_hook('acme', 'products', 'https://example.com/hook', 'price > 100');   -- the hook, with its secret
 --     commit;
 --
--- A filter is stored as its text.  A worker of the service compiles it (bds.refit_hook).  Until then no change of the company is
--- matched, so no change is missed.
+-- A filter is stored as its text.  A worker of the service compiles it (bds_service.refit_hook).  Until then no change of the
+-- company is matched, so no change is missed.
 --
 -- The functions run as bds_dispatcher, which acts for every company: each of them first requires that the session acts for the
 -- company.  The order of locks is in 6_queue.sql.
 
-create or replace function bds.lock_hook(company text, hook_id uuid)
+create or replace function bds_service.lock_hook(company text, hook_id uuid)
     returns bds.hooks
     language plpgsql
     security definer
@@ -28,7 +28,7 @@ begin
     return hook;
 end
 $$;
-comment on function bds.lock_hook(text, uuid) is
+comment on function bds_service.lock_hook(text, uuid) is
     'Locks a hook until the end of the transaction and returns it; raises BD002 if no hook has this id, or its company does not live here';
 
 create function bds_webhooks.make_secret()
@@ -156,7 +156,7 @@ create or replace function bds.update_hook(
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    before bds.hooks := bds.lock_hook(company, hook_id);
+    before bds.hooks := bds_service.lock_hook(company, hook_id);
     after  bds.hooks;
     now_at timestamptz := clock_timestamp();
 begin
@@ -185,7 +185,7 @@ comment on function bds.update_hook(text, uuid, text, text, text, text[], boolea
     'Changes a hook and returns it. Disabling cancels its queue; enabling begins with the next change; another url ends its rest. The '
     'worker compiles the filter, as for bds.create_hook';
 
-create or replace function bds.refit_hook(
+create or replace function bds_service.refit_hook(
     company text, hook_id uuid, as_of timestamptz, filters jsonb, catalog_version text, problem text default null
 )
     returns void
@@ -220,7 +220,7 @@ begin
     end if;
 end
 $$;
-comment on function bds.refit_hook(text, uuid, timestamptz, jsonb, text, text) is
+comment on function bds_service.refit_hook(text, uuid, timestamptz, jsonb, text, text) is
     'Stores a filter that was compiled from the hook as of its updated_at, one element for each entity: [{entity, joins, condition, '
     'types, values}]; or disables the hook with the problem of its filter';
 
@@ -231,7 +231,7 @@ create or replace function bds.delete_hook(company text, hook_id uuid)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    hook   bds.hooks := bds.lock_hook(company, hook_id);
+    hook   bds.hooks := bds_service.lock_hook(company, hook_id);
     now_at timestamptz := clock_timestamp();
 begin
     update bds.hooks h set deleted_at = now_at where h.company_id = company and h.id = hook.id;
@@ -241,7 +241,7 @@ begin
 end
 $$;
 comment on function bds.delete_hook(text, uuid) is
-    'Deletes a hook and cancels its queue; its deliveries stay until bds.forget_deliveries';
+    'Deletes a hook and cancels its queue; its deliveries stay until bds_service.forget_deliveries';
 
 create or replace function bds.rotate_hook(company text, hook_id uuid, revoke boolean default false)
     returns text
@@ -250,7 +250,7 @@ create or replace function bds.rotate_hook(company text, hook_id uuid, revoke bo
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    hook    bds.hooks := bds.lock_hook(company, hook_id);
+    hook    bds.hooks := bds_service.lock_hook(company, hook_id);
     fresh   text := bds_webhooks.make_secret();
     sign_to timestamptz := case when not revoke then clock_timestamp() + interval '1 day' end;
 begin

@@ -4,7 +4,7 @@
 -- Hooks whose filters differ only in values share one join between their values and the changed rows, so two thousand hooks cost
 -- little more than one.
 
-create or replace function bds.companies_behind(companies text[] default null)
+create or replace function bds_service.companies_behind(companies text[] default null)
     returns setof text
     language sql
     stable
@@ -16,7 +16,7 @@ as $$
         and exists (select 1 from bds.hooks h where h.company_id = p.company_id and not h.disabled and h.deleted_at is null)
     order by p.company_id;
 $$;
-comment on function bds.companies_behind(text[]) is
+comment on function bds_service.companies_behind(text[]) is
     'Companies, among these or all, with changes that have not been matched with their enabled hooks';
 
 create function bds_webhooks.awaited_months()
@@ -27,7 +27,7 @@ create function bds_webhooks.awaited_months()
 as $$
     -- without a month of the first of them, it was dropped by hand
     select p.company_id, coalesce(max(m.month) filter (where m.first_id <= p.routed_id + 1), min(m.month))
-    from bds.companies_behind() b (company_id)
+    from bds_service.companies_behind() b (company_id)
     join bds.hook_positions p on p.company_id = b.company_id
     join bds.change_months m on m.company_id = b.company_id
     group by p.company_id
@@ -41,7 +41,7 @@ comment on function bds_webhooks.awaited_months() is
     'The first month of each company that does not expire yet: with changes that have not been matched with enabled hooks, or any month '
     'while the company is being copied to or from here';
 
-create or replace function bds.route_changes(
+create or replace function bds_service.route_changes(
     company      text,
     batch_window interval default '5 seconds',
     most         bigint default 20000,
@@ -59,7 +59,7 @@ begin
     select p.routed_id into from_id from bds.hook_positions p where p.company_id = company for update skip locked;
     if not found then
         -- another worker is matching, perhaps from before the newest change
-        behind := exists (select from bds.companies_behind(array[company]));
+        behind := exists (select from bds_service.companies_behind(array[company]));
         return;
     end if;
     -- Each statement sees earlier commits: the end of the log is read first, then the hooks.  So a hook that is still invisible was
@@ -84,7 +84,7 @@ begin
     end if;
 end
 $$;
-comment on function bds.route_changes(text, interval, bigint) is
+comment on function bds_service.route_changes(text, interval, bigint) is
     'Queues a company''s next changes for the hooks that they match; returns the number of changes, and whether more are left. The '
     'number is null if the changes wait for a filter that no worker of the service has compiled yet';
 

@@ -1,11 +1,14 @@
 -- The queue as a SQL API, for workers in any language.  A worker needs the role bds_worker, LISTEN and these calls:
 --
 --     listen bds_changes; listen bds_hooks;                    payload: the company; at the start and after each notification:
---     select * from bds.route_changes(company) for each of     select bds.companies_behind();
---     select * from bds.claim_deliveries(100);                 due deliveries, leased for 15 seconds
---     POST body to url, signed by secrets; meanwhile           select bds.renew_leases('[{"company", "hook", "lease"}]');
---     select * from bds.record_attempts('[{"company", "hook", "delivery", "lease", "status", "durationMs", "error", "reply"}]');
---     sleep until a notification or for                        select bds.next_due();   seconds
+--     select bds_service.companies_behind();                   companies with changes to match, and for each of them
+--     select * from bds_service.route_changes(company);
+--     select * from bds_service.claim_deliveries(100);         due deliveries, leased for 15 seconds
+--     POST body to url, signed by secrets; meanwhile           select bds_service.renew_leases('[{"company", "hook", "lease"}]');
+--     select * from bds_service.record_attempts(
+--         '[{"company", "hook", "delivery", "lease", "status", "durationMs", "error", "reply"}]'
+--     );
+--     sleep until a notification or for                        select bds_service.next_due();   seconds
 --
 -- The order of locks.  A session that waits for a row lock holds none of a later table, nor of a later row of the same table:
 --
@@ -17,11 +20,11 @@
 --     hook_queue        new rows are inserted before the state is locked, where only their own session sees them; rows are read
 --                       and deleted only by the session that holds the state
 --
--- bds.forget_deliveries needs deliveries first and skips every locked row.  Inserting a state or a delivery locks its hook for key
--- share, which waits only while the hook's row is being deleted.  What is read under a lock is read by a later statement than the
--- one that took the lock.
+-- bds_service.forget_deliveries needs deliveries first and skips every locked row.  Inserting a state or a delivery locks its hook
+-- for key share, which waits only while the hook's row is being deleted.  What is read under a lock is read by a later statement
+-- than the one that took the lock.
 
-create or replace function bds.claim_deliveries(
+create or replace function bds_service.claim_deliveries(
     most  int default 100,
     lease interval default '15 seconds',
     out company text, out hook uuid, out delivery uuid, out lease_id uuid, out url text, out secrets text[], out body text
@@ -55,7 +58,7 @@ begin
     end if;
 end
 $$;
-comment on function bds.claim_deliveries(int, interval) is
+comment on function bds_service.claim_deliveries(int, interval) is
     'Leases the next delivery of each hook that is due, with the secrets that sign it, newest first. After a lease has ended '
     'without a result another worker may claim the delivery';
 
@@ -132,7 +135,7 @@ end
 $$;
 comment on function bds_webhooks.lock_leases(jsonb) is 'Locks the states of hooks whose leases hold, in the order of their keys';
 
-create or replace function bds.record_attempts(
+create or replace function bds_service.record_attempts(
     attempts jsonb,
     retry    double precision[] default '{60,180,540,1620,4860}',
     penalty  interval default '1 hour',
@@ -159,7 +162,7 @@ begin
     perform bds_webhooks.end_leases(attempts, true, rested, eased, penalty);
 end
 $$;
-comment on function bds.record_attempts(jsonb, double precision[], interval) is
+comment on function bds_service.record_attempts(jsonb, double precision[], interval) is
     'Records attempts and ends their leases: 2xx is delivered, 4xx failed, anything else is tried again after the seconds of the '
     'schedule. '
     'After the last retry the hook rests for the penalty. Results whose lease has ended are ignored';
@@ -266,7 +269,7 @@ comment on function bds_webhooks.end_leases(jsonb, boolean, uuid[], uuid[], inte
     'Releases hooks for their next delivery, and stores the results if the attempts were tried. Hooks in rested begin a rest of the '
     'penalty; the rest of hooks in eased ends';
 
-create or replace function bds.renew_leases(attempts jsonb, lease interval default '15 seconds')
+create or replace function bds_service.renew_leases(attempts jsonb, lease interval default '15 seconds')
     returns setof uuid
     language plpgsql
     security definer
@@ -290,9 +293,9 @@ begin
     returning s.lease;
 end
 $$;
-comment on function bds.renew_leases(jsonb, interval) is 'Prolongs leases; returns those that hold. The others have ended';
+comment on function bds_service.renew_leases(jsonb, interval) is 'Prolongs leases; returns those that hold. The others have ended';
 
-create or replace function bds.release_leases(attempts jsonb)
+create or replace function bds_service.release_leases(attempts jsonb)
     returns void
     language plpgsql
     security definer
@@ -303,10 +306,10 @@ begin
     perform pg_notify('bds_hooks', '');
 end
 $$;
-comment on function bds.release_leases(jsonb) is
+comment on function bds_service.release_leases(jsonb) is
     'Returns deliveries whose attempts were not completed, so that another worker can claim them at once';
 
-create or replace function bds.next_due()
+create or replace function bds_service.next_due()
     returns double precision
     language sql
     volatile
@@ -329,4 +332,4 @@ as $$
         )
     ) - clock_timestamp());
 $$;
-comment on function bds.next_due() is 'Seconds until the next batch or delivery is due; null if the queue is empty';
+comment on function bds_service.next_due() is 'Seconds until the next batch or delivery is due; null if the queue is empty';

@@ -1,14 +1,14 @@
 -- Deliveries in the API: their list, a test, a retry by hand; and how long they are kept.
 
-create or replace function bds.delivery_json(delivery bds.deliveries, hook bds.hook_states)
+create or replace function bds_service.delivery_json(delivery bds.deliveries, hook bds.hook_states)
     returns json
     language sql
     stable
 as $$
     select json_build_object(
         'id', delivery.id, 'hookId', delivery.hook_id, 'state', delivery.state, 'changeSetId', delivery.change_set_id,
-        'changes', delivery.change_count, 'createdAt', bds.api_time(delivery.created_at),
-        'nextAttemptAt', bds.api_time(case
+        'changes', delivery.change_count, 'createdAt', bds_service.api_time(delivery.created_at),
+        'nextAttemptAt', bds_service.api_time(case
             when delivery.finished_at is null then greatest(
                 delivery.next_attempt_at,
                 case when not delivery.urgent then hook.rests_until end,
@@ -16,11 +16,11 @@ as $$
                 clock_timestamp()  -- it is due, or under way
             )
         end),
-        'finishedAt', bds.api_time(delivery.finished_at),
+        'finishedAt', bds_service.api_time(delivery.finished_at),
         'attempts', coalesce(
             (
                 select json_agg(json_build_object(
-                    'at', bds.api_time(a.at), 'status', a.status, 'durationMs', a.duration_ms, 'error', a.error, 'reply', a.reply
+                    'at', bds_service.api_time(a.at), 'status', a.status, 'durationMs', a.duration_ms, 'error', a.error, 'reply', a.reply
                 ) order by a.n)
                 from bds.delivery_attempts a
                 where a.company_id = delivery.company_id and a.delivery_id = delivery.id
@@ -29,7 +29,7 @@ as $$
         )
     );
 $$;
-comment on function bds.delivery_json(bds.deliveries, bds.hook_states) is
+comment on function bds_service.delivery_json(bds.deliveries, bds.hook_states) is
     'A delivery with its attempts, in the format of the API. The next attempt is not before the end of the hook''s rest, nor before '
     'the hook''s earlier delivery';
 
@@ -40,7 +40,7 @@ create or replace function bds.test_hook(company text, hook_id uuid)
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    hook        bds.hooks := bds.lock_hook(company, hook_id);
+    hook        bds.hooks := bds_service.lock_hook(company, hook_id);
     test_entity text := coalesce(hook.entity, (select e.name from bds.entities e order by e.ordinal limit 1));
     made_at     timestamptz := clock_timestamp();
     changes     json := json_build_array(json_build_object(
@@ -67,7 +67,7 @@ create or replace function bds.retry_delivery(company text, hook_id uuid, delive
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    hook           bds.hooks := bds.lock_hook(company, hook_id);
+    hook           bds.hooks := bds_service.lock_hook(company, hook_id);
     delivery_state text;
     now_at         timestamptz := clock_timestamp();
 begin
@@ -109,7 +109,7 @@ end
 $$;
 comment on function bds_webhooks.wake_hook(text, uuid) is 'Makes a hook due now and notifies the workers';
 
-create or replace function bds.forget_deliveries(older_than interval, most int default 10000)
+create or replace function bds_service.forget_deliveries(older_than interval, most int default 10000)
     returns bigint
     language plpgsql
     security definer
@@ -149,6 +149,6 @@ exception when lock_not_available then
     return 0;  -- another session has a table; the next call tries again
 end
 $$;
-comment on function bds.forget_deliveries(interval, int) is
+comment on function bds_service.forget_deliveries(interval, int) is
     'Deletes deliveries that ended longer ago than older_than, deleted hooks without deliveries, and secrets that no longer sign; returns the '
     'number of deliveries';

@@ -55,7 +55,7 @@ end
 $$;
 comment on function bds.delete_mapper(text, text) is 'Deletes a mapper; false if there is none of that name';
 
-create or replace function bds.import_note_positions(company text, import_id uuid, numbers bigint[], positions text[])
+create or replace function bds_service.import_note_positions(company text, import_id uuid, numbers bigint[], positions text[])
     returns void
     language plpgsql
     security definer
@@ -69,5 +69,5 @@ begin
     where e.company_id = company and e.import_id = import_note_positions.import_id and e.n = p.n;
 end
 $$;
-comment on function bds.import_note_positions(text, uuid, bigint[], text[]) is
+comment on function bds_service.import_note_positions(text, uuid, bigint[], text[]) is
     'Prefixes the messages of a mapped import''s errors with the position of their records in the source, such as line 17';

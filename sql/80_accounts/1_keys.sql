@@ -58,7 +58,7 @@ as $$
 $$;
 comment on function bds.revoke_key(uuid) is 'Revokes a key at once; false if there is no such key or it is already revoked';
 
-create or replace function bds.keys_of(of_companies text[])
+create or replace function bds_service.keys_of(of_companies text[])
     returns table (
         id uuid, name text, companies text[], others int, tenant_id text, scopes text[], actor text, created_at timestamptz,
         expires_at timestamptz, revoked_at timestamptz, last_used_at timestamptz, is_theirs boolean
@@ -78,10 +78,10 @@ as $$
     ) opened
     where opened.all && of_companies;
 $$;
-comment on function bds.keys_of(text[]) is
+comment on function bds_service.keys_of(text[]) is
     'The API keys for any of these companies: which of them, the number of other companies, and is_theirs if there is no other one';
 
-create or replace function bds.whole_tenants(of_companies text[])
+create or replace function bds_service.whole_tenants(of_companies text[])
     returns setof text
     language sql
     stable
@@ -91,9 +91,9 @@ as $$
     select c.tenant_id from bds.companies c where c.tenant_id is not null
     group by c.tenant_id having array_agg(c.id) <@ of_companies order by c.tenant_id;
 $$;
-comment on function bds.whole_tenants(text[]) is 'Tenants whose companies are all among these';
+comment on function bds_service.whole_tenants(text[]) is 'Tenants whose companies are all among these';
 
-create or replace function bds.authenticate(
+create or replace function bds_service.authenticate(
     key_hash bytea,
     out key_id uuid, out tenant_id text, out companies text[], out scopes text[], out seconds_left double precision,
     out use_is_noted boolean
@@ -112,10 +112,10 @@ as $$
     from bds.api_keys k
     where k.hash = key_hash and k.revoked_at is null and (k.expires_at is null or k.expires_at > clock_timestamp());
 $$;
-comment on function bds.authenticate(bytea) is
+comment on function bds_service.authenticate(bytea) is
     'The key with this SHA-256 and its seconds to live (null: unlimited); no row if it is unknown, revoked or expired';
 
-create or replace function bds.note_use(key_id uuid)
+create or replace function bds_service.note_use(key_id uuid)
     returns void
     language sql
     security definer
@@ -124,5 +124,5 @@ as $$
     update bds.api_keys k set last_used_at = clock_timestamp()
     where k.id = key_id and k.last_used_at > clock_timestamp() - interval '1 minute' is not true;
 $$;
-comment on function bds.note_use(uuid) is
+comment on function bds_service.note_use(uuid) is
     'Records the use of a key, at most once a minute, so that a busy key is not written at each request';

@@ -107,7 +107,7 @@ $$;
 comment on function bds.set_password(text, text) is
     'Sets a user''s password and ends every session and token of the user; false if there is no such user';
 
-create or replace function bds.password_of(email text, out user_id uuid, out password_hash text)
+create or replace function bds_service.password_of(email text, out user_id uuid, out password_hash text)
     returns setof record
     language sql
     stable
@@ -116,7 +116,7 @@ create or replace function bds.password_of(email text, out user_id uuid, out pas
 as $$
     select u.id, u.password_hash from bds.users u where u.email = bds_accounts.lower_case(password_of.email);
 $$;
-comment on function bds.password_of(text) is 'The user''s id and password hash, for a login; no row if there is no such user';
+comment on function bds_service.password_of(text) is 'The user''s id and password hash, for a login; no row if there is no such user';
 
 create function bds_accounts.forget_sessions()
     returns void
@@ -135,7 +135,7 @@ as $$
 $$;
 comment on function bds_accounts.forget_sessions() is 'Deletes sessions that have ended, and networks from which nobody has signed in for 30 days';
 
-create or replace function bds.begin_session(
+create or replace function bds_service.begin_session(
     user_id uuid, password_hash text, lasts interval, new_hash text default null, address inet default null
 )
     returns uuid
@@ -165,11 +165,11 @@ begin
     return session_id;
 end
 $$;
-comment on function bds.begin_session(uuid, text, interval, text, inet) is
+comment on function bds_service.begin_session(uuid, text, interval, text, inet) is
     'Begins a session of a user whose password matched this hash, stores new_hash if it is given, and notes the network of the '
     'address; returns the session''s id, or null if the password was changed in the meantime';
 
-create or replace function bds.session(
+create or replace function bds_service.session(
     session_id uuid, user_id uuid, out email text, out companies text[], out is_administrator boolean
 )
     returns setof record
@@ -182,11 +182,11 @@ as $$
     from bds.sessions s join bds.users u on u.id = s.user_id
     where s.id = session.session_id and s.user_id = session.user_id and s.expires_at > clock_timestamp();
 $$;
-comment on function bds.session(uuid, uuid) is
+comment on function bds_service.session(uuid, uuid) is
     'The user of a session, the user''s companies, and whether it is an administrator; no row if the session has ended, or is another '
     'user''s';
 
-create or replace function bds.end_session(session_id uuid)
+create or replace function bds_service.end_session(session_id uuid)
     returns void
     language sql
     security definer
@@ -194,9 +194,9 @@ create or replace function bds.end_session(session_id uuid)
 as $$
     delete from bds.sessions s where s.id = session_id;
 $$;
-comment on function bds.end_session(uuid) is 'Ends a session at once, and with it its cookie and tokens';
+comment on function bds_service.end_session(uuid) is 'Ends a session at once, and with it its cookie and tokens';
 
-create or replace function bds.keep_secret(secret_name text, candidate text)
+create or replace function bds_service.keep_secret(secret_name text, candidate text)
     returns text
     language plpgsql
     security definer
@@ -207,4 +207,4 @@ begin
     return (select s.value from bds.secrets s where s.name = secret_name);
 end
 $$;
-comment on function bds.keep_secret(text, text) is 'The secret of that name; if there is none, the candidate becomes it';
+comment on function bds_service.keep_secret(text, text) is 'The secret of that name; if there is none, the candidate becomes it';

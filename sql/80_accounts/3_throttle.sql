@@ -52,7 +52,7 @@ $$;
 comment on function bds_accounts.forget_wrong() is
     'Deletes up to ten expired counts of addresses (a minute) and of email addresses (an hour): more than a call can add';
 
-create or replace function bds.count_wrong(address inet, at_most int)
+create or replace function bds_service.count_wrong(address inet, at_most int)
     returns int
     language plpgsql
     security definer
@@ -76,7 +76,7 @@ begin
     return case when wait is not null then greatest(wait, 1) end;
 end
 $$;
-comment on function bds.count_wrong(inet, int) is
+comment on function bds_service.count_wrong(inet, int) is
     'Counts wrong credentials of an address; returns null, or beyond the limit the seconds until the minute ends';
 
 create function bds_accounts.lock_address(address cidr)
@@ -144,7 +144,7 @@ comment on function bds_accounts.seconds_until(timestamptz) is 'Seconds until a 
 -- A login reserves one of the failures that an address may have in a minute, so that parallel guesses cannot exceed the limit and
 -- parallel correct logins are not refused.  For its email address, whose limit nobody reaches by correct logins, it counts as wrong
 -- until it turns out to be correct: so what a killed process leaves is a count too many, and no reservation that lasts an hour.
-create or replace function bds.begin_attempt(
+create or replace function bds_service.begin_attempt(
     address inet, email text, a_minute int, an_hour int,
     out minute_began timestamptz, out hour_began timestamptz, out wait int, out is_for_email boolean
 )
@@ -179,12 +179,12 @@ begin
     where w.address = by_address.address;
 end
 $$;
-comment on function bds.begin_attempt(inet, text, int, int) is
+comment on function bds_service.begin_attempt(inet, text, int, int) is
     'Reserves one of the failures that an address may have in a minute and an email address in an hour, and returns the beginning of '
     'both; if none is left, the seconds until the minute or the hour ends; neither while running attempts hold the rest. The limit of '
     'the email address does not hold for a network from which its user has signed in within 30 days';
 
-create or replace function bds.end_attempt(
+create or replace function bds_service.end_attempt(
     address inet, email text, minute_began timestamptz, hour_began timestamptz, was_wrong boolean
 )
     returns void
@@ -201,5 +201,5 @@ as $$
         and w.email_hash = bds_accounts.hash_of_email(end_attempt.email) and w.first_at = end_attempt.hour_began;
     select bds_accounts.forget_wrong();
 $$;
-comment on function bds.end_attempt(inet, text, timestamptz, timestamptz, boolean) is
-    'Ends a reservation of bds.begin_attempt: counts a wrong login, releases a correct one';
+comment on function bds_service.end_attempt(inet, text, timestamptz, timestamptz, boolean) is
+    'Ends a reservation of bds_service.begin_attempt: counts a wrong login, releases a correct one';

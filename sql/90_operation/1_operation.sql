@@ -1,6 +1,6 @@
 -- The backlog that operators monitor, and the step after a restore.
 
-create or replace function bds.backlog(
+create or replace function bds_service.backlog(
     at_most int,
     out deliveries bigint, out overdue double precision, out imports bigint, out failing_hooks bigint, out resting_hooks bigint
 )
@@ -26,7 +26,7 @@ as $$
                 limit at_most
             ) d
         ),
-        greatest(0, -bds.next_due()),
+        greatest(0, -bds_service.next_due()),
         (
             select count(*) from (
                 select 1 from bds.imports i
@@ -37,7 +37,7 @@ as $$
         (select count(*) from unhealthy u where u.rests is not true),
         (select count(*) from unhealthy u where u.rests);
 $$;
-comment on function bds.backlog(int) is
+comment on function bds_service.backlog(int) is
     'Deliveries and imports that have not ended, and hooks whose last attempt failed or that rest, each counted up to at_most, and '
     'the seconds that the oldest due delivery is overdue, of companies that live here; searches no table without an index';
 

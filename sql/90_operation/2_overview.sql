@@ -1,6 +1,6 @@
 -- Figures about a company at a constant cost: nothing here reads all of its rows or changes.
 
-create or replace function bds.count_rows(company text, at_most int default 10000)
+create or replace function bds_service.count_rows(company text, at_most int default 10000)
     returns table (entity text, rows bigint, is_estimate boolean)
     language plpgsql
     volatile  -- explain is refused in a stable function
@@ -32,10 +32,10 @@ begin
     end loop;
 end
 $$;
-comment on function bds.count_rows(text, int) is
+comment on function bds_service.count_rows(text, int) is
     'The number of rows of each entity: exact up to at_most, beyond it the planner''s estimate, but no less than at_most';
 
-create or replace function bds.count_changes(company text, bounds timestamptz[])
+create or replace function bds_service.count_changes(company text, bounds timestamptz[])
     returns table (since timestamptz, changes bigint)
     language plpgsql
     stable
@@ -72,5 +72,5 @@ begin
         select bounds[n], firsts[n + 1] - firsts[n] from generate_series(1, cardinality(bounds) - 1) n;
 end
 $$;
-comment on function bds.count_changes(text, timestamptz[]) is
+comment on function bds_service.count_changes(text, timestamptz[]) is
     'The number of changes from each of these ascending times to the next one';

@@ -52,7 +52,7 @@ declare
     header jsonb;
 begin
     select jsonb_build_object(
-        'company', c.id, 'tenant', c.tenant_id, 'created_at', c.created_at, 'log_retention', c.log_retention, 'at', bds.api_time(now()), 'tables', bds_operation.company_shape(),
+        'company', c.id, 'tenant', c.tenant_id, 'created_at', c.created_at, 'log_retention', c.log_retention, 'at', bds_service.api_time(now()), 'tables', bds_operation.company_shape(),
         'names', bds_operation.past_names(),
         'history', (
             select jsonb_object_agg(h.entity, h.since)

@@ -37,10 +37,10 @@ as $$
         case c.relkind when 'S' then 'sequence' when 'v' then 'view' when 'm' then 'view' else 'table' end,
         coalesce(m.parent, c.oid::regclass::text)
     from pg_class c
-    join pg_namespace n on n.oid = c.relnamespace
+    left join bds_impl.schemas() s on s.schema = c.relnamespace
     left join months m on m.relation = c.oid
     where c.relkind in ('r', 'p', 'v', 'm', 'S', 'f')
-        and (m.relation is not null or not c.relispartition and n.nspname ~ '^bds(_|$)' or c.oid in (
+        and (m.relation is not null or not c.relispartition and s.has_program or c.oid in (
             to_regclass('public.bds_migrations'), to_regclass('my.changes')
         ));
 $$;
@@ -70,8 +70,7 @@ create function bds_operation.owned()
     set search_path = pg_catalog, pg_temp
 as $$
     select 'schema ' || n.oid::regnamespace, n.nspowner, coalesce(n.nspacl, acldefault('n', n.nspowner)), '', false
-    from pg_namespace n
-    where n.nspname ~ '^bds(_|$)' or n.nspname in ('api', 'data', 'my', 'past', 'staging')
+    from bds_impl.schemas() s join pg_namespace n on n.oid = s.schema
     union all
     select case r.kind when 'sequence' then 'sequence ' else 'table ' end || r.name, c.relowner,
         coalesce(c.relacl, acldefault(case r.kind when 'sequence' then 's' else 'r' end::"char", c.relowner)), r.parent,

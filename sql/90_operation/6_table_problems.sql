@@ -197,7 +197,7 @@ $$;
 comment on function bds_operation.lagging_sequences() is
     'Problems of sequences that will give values which rows have already, as after logical replication or a restore of rows alone';
 
-create or replace function bds.table_problems()
+create or replace function bds_service.table_problems()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
@@ -230,6 +230,6 @@ as $$
     union all
     select * from bds_operation.lagging_sequences();
 $$;
-comment on function bds.table_problems() is
+comment on function bds_service.table_problems() is
     'The problems of tables, functions, rights, roles and logins in bds.problems: the kind of problem, the entity, the object that has '
     'it, what was found, and the statement that mends it';

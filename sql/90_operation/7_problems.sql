@@ -65,7 +65,7 @@ comment on column bds.log_problems.mend is 'The statement that mends it; null: o
 
 create or replace view bds.problems as
 select p.* from (
-    select t.kind, null::text as company_id, t.entity, t.object, t.detail, t.mend from bds.table_problems() t
+    select t.kind, null::text as company_id, t.entity, t.object, t.detail, t.mend from bds_service.table_problems() t
     union all
     select l.kind, l.company_id, l.entity, l.object, l.detail, l.mend from bds.log_problems l
     union all

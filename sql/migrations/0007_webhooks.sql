@@ -44,7 +44,7 @@ comment on column bds.hooks.created_at is 'Time of creation';
 comment on column bds.hooks.updated_at is 'Time of the last change';
 comment on column bds.hooks.problem is
     'The reason why the service has disabled the hook: its filter or a column does not fit the model';
-comment on column bds.hooks.deleted_at is 'A deleted hook stays until bds.forget_deliveries has deleted its deliveries';
+comment on column bds.hooks.deleted_at is 'A deleted hook stays until bds_service.forget_deliveries has deleted its deliveries';
 
 create table bds.hook_secrets (
     company_id  text collate "C" not null,
@@ -61,7 +61,7 @@ create table bds.hook_secrets (
     ),
     constraint previous_ends check ((previous is null) = (ends_at is null))
 );
-comment on table bds.hook_secrets is 'The keys that sign deliveries; only bds.claim_deliveries returns them';
+comment on table bds.hook_secrets is 'The keys that sign deliveries; only bds_service.claim_deliveries returns them';
 comment on column bds.hook_secrets.company_id is 'The company';
 comment on column bds.hook_secrets.hook_id is 'The hook';
 comment on column bds.hook_secrets.secret is 'The key, in the format of Standard Webhooks';

@@ -115,15 +115,15 @@ FUNCTIONS = (
     "bds.create_user('a@b.c', '', '{acme}')",
     "bds.delete_user('a@b.c')",
     "bds.set_password('a@b.c', '')",
-    "bds.password_of('a@b.c')",
-    "bds.begin_session(gen_random_uuid(), '', '1 h')",
-    "bds.session(gen_random_uuid(), gen_random_uuid())",
-    "bds.end_session(gen_random_uuid())",
-    "bds.keep_secret('tokens', 'x')",
-    "bds.count_wrong('::1', 20)",
-    "bds.begin_attempt('::1', 'a@b.c', 20, 100)",
-    "bds.end_attempt('::1', 'a@b.c', now(), now(), true)",
-    "bds.note_use(gen_random_uuid())",
+    "bds_service.password_of('a@b.c')",
+    "bds_service.begin_session(gen_random_uuid(), '', '1 h')",
+    "bds_service.session(gen_random_uuid(), gen_random_uuid())",
+    "bds_service.end_session(gen_random_uuid())",
+    "bds_service.keep_secret('tokens', 'x')",
+    "bds_service.count_wrong('::1', 20)",
+    "bds_service.begin_attempt('::1', 'a@b.c', 20, 100)",
+    "bds_service.end_attempt('::1', 'a@b.c', now(), now(), true)",
+    "bds_service.note_use(gen_random_uuid())",
 )
 
 
@@ -166,7 +166,7 @@ def test_the_service_administers_with_an_administrators_session_alone(
         kind, ("boss@example.com", "1 h")
     )
     [(session,)] = operator.rows(
-        "select bds.begin_session(id, '$argon2id$1', %s)::text from bds.users where email = %s", (lasts, email)
+        "select bds_service.begin_session(id, '$argon2id$1', %s)::text from bds.users where email = %s", (lasts, email)
     )
     connection = connect("bds_service")
     connection.execute("select set_config('bds.session', %s, false)", ({"none": "", "nonsense": "x"}.get(kind, session),))
@@ -196,6 +196,10 @@ def test_a_user_who_is_no_administrator_has_a_company(operator: Operator) -> Non
 def test_the_operator_sees_users_but_no_hash_and_no_secret(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     connection = connect("bds_operator")
     connection.execute("select email, companies from bds.users")
-    for query in ("select password_hash from bds.users", "select value from bds.secrets", "select bds.keep_secret('tokens', 'x')"):
+    for query in (
+        "select password_hash from bds.users",
+        "select value from bds.secrets",
+        "select bds_service.keep_secret('tokens', 'x')",
+    ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute(query.encode())

@@ -121,12 +121,12 @@ def test_the_end_of_a_login_that_began_in_a_past_minute_or_hour_changes_no_count
     rows, address, email = service.operator.rows, "192.0.2.1", "zoe@example.com"
 
     def begin() -> tuple[Any, ...]:
-        [(minute, hour, wait, _)] = rows("select * from bds.begin_attempt(%s, %s, 20, 100)", (address, email))
+        [(minute, hour, wait, _)] = rows("select * from bds_service.begin_attempt(%s, %s, 20, 100)", (address, email))
         assert wait is None
         return minute, hour
 
     def end(began: tuple[Any, ...], *, was_wrong: bool) -> tuple[tuple[Any, ...], ...]:
-        rows("select bds.end_attempt(%s, %s, %s, %s, %s)", (address, email, *began, was_wrong))
+        rows("select bds_service.end_attempt(%s, %s, %s, %s, %s)", (address, email, *began, was_wrong))
         [by_email] = rows("select count from bds.wrong_logins where email_hash = sha256(%s::bytea)", (email,))
         return *counted(service, address), by_email
 

@@ -128,14 +128,14 @@ def test_deleting_a_user_ends_their_sessions(service: Service) -> None:
 
 def test_a_login_verified_before_a_new_password_begins_no_session(service: Service) -> None:
     email = make_user(service, "dora@example.com")
-    user, old = service.operator.rows("select user_id, password_hash from bds.password_of(%s)", (email,))[0]
+    user, old = service.operator.rows("select user_id, password_hash from bds_service.password_of(%s)", (email,))[0]
     service.operator.rows("select bds.set_password(%s, %s)", (email, hash_password("another horse")))
-    assert service.operator.rows("select bds.begin_session(%s, %s, '1 h')", (user, old)) == [(None,)]
+    assert service.operator.rows("select bds_service.begin_session(%s, %s, '1 h')", (user, old)) == [(None,)]
 
 
 def test_a_new_password_waits_for_a_concurrent_login_and_ends_its_session(service: Service, module_database_url: str) -> None:
     email = make_user(service, "eva@example.com")
-    user, old = service.operator.rows("select user_id, password_hash from bds.password_of(%s)", (email,))[0]
+    user, old = service.operator.rows("select user_id, password_hash from bds_service.password_of(%s)", (email,))[0]
     changed: list[Any] = []
 
     def change() -> None:
@@ -143,7 +143,7 @@ def test_a_new_password_waits_for_a_concurrent_login_and_ends_its_session(servic
             changed.append(connection.execute("select bds.set_password(%s, %s)", (email, HASH)).fetchone())
 
     with psycopg.connect(module_database_url) as slow:
-        session = slow.execute("select bds.begin_session(%s, %s, '1 h')", (user, old)).fetchone()
+        session = slow.execute("select bds_service.begin_session(%s, %s, '1 h')", (user, old)).fetchone()
         thread = threading.Thread(target=change)
         thread.start()
         wait_until(
@@ -157,7 +157,7 @@ def test_a_new_password_waits_for_a_concurrent_login_and_ends_its_session(servic
         slow.commit()
     thread.join()
     assert changed == [(True,)] and session != (None,)
-    assert service.operator.rows("select * from bds.session(%s, %s)", (*session, user)) == []
+    assert service.operator.rows("select * from bds_service.session(%s, %s)", (*session, user)) == []
 
 
 def test_a_weaker_hash_is_replaced_at_login(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_a_weaker_hash_is_replaced_at_login(service: Service, monkeypatch: pytes
     with ThreadPoolExecutor(8) as threads:  # one of them replaces the hash that the others were checked against
         assert {reply.status for reply in threads.map(lambda _: login(service, email), range(8))} == {200}
     assert login(service, email).status == 200
-    (kept,) = service.operator.rows("select password_hash from bds.password_of(%s)", (email,))[0]
+    (kept,) = service.operator.rows("select password_hash from bds_service.password_of(%s)", (email,))[0]
     assert kept != weak and not argon2.PasswordHasher().check_needs_rehash(kept)
 
 
@@ -189,7 +189,7 @@ def test_concurrent_requests_for_the_secret_get_the_same_one(service: Service, m
 
     def request_secret(number: int) -> None:
         with psycopg.connect(module_database_url, autocommit=True) as connection:
-            kept.append(connection.execute("select bds.keep_secret('race', %s)", (str(number),)).fetchone()[0])  # type: ignore[index]
+            kept.append(connection.execute("select bds_service.keep_secret('race', %s)", (str(number),)).fetchone()[0])  # type: ignore[index]
 
     threads = [threading.Thread(target=request_secret, args=(number,)) for number in range(12)]
     for thread in threads:

@@ -41,7 +41,7 @@ def forged(service: Service, **differences: object) -> str:
 
 def user_id(service: Service, email: str) -> str:
     """The id of a user of the company `other`, who is made if needed."""
-    query = "select user_id::text from bds.password_of(%s)"
+    query = "select user_id::text from bds_service.password_of(%s)"
     if not service.operator.rows(query, (email,)):
         make_user(service, email, "other")
     return str(service.operator.rows(query, (email,))[0][0])

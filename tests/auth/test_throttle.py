@@ -128,10 +128,10 @@ def guess(service: Service, email: str, times: int) -> None:
     for number in range(times):
         if number % 10 == 0:
             address = f"198.18.{next(_networks)}.1"
-        query = "select minute_began, hour_began from bds.begin_attempt(%s, %s, %s, %s)"
+        query = "select minute_began, hour_began from bds_service.begin_attempt(%s, %s, %s, %s)"
         [began] = service.operator.rows(query, (address, email, A_MINUTE, AN_HOUR))
         assert None not in began
-        service.operator.rows("select bds.end_attempt(%s, %s, %s, %s, true)", (address, email, *began))
+        service.operator.rows("select bds_service.end_attempt(%s, %s, %s, %s, true)", (address, email, *began))
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_nobody_keeps_a_user_from_signing_in_where_they_have_before(service: Ser
     email = "kim0@example.com"
     assert login_from(proxied, "192.0.2.1", email, "guess").status == 401, "a wrong one is wrong"
     assert login_from(proxied, "203.0.113.1", email).status == 429
-    aged = "update bds.login_networks set last_at = last_at - interval '30 days' where user_id = (select user_id from bds.password_of(%s)) returning 1"
+    aged = "update bds.login_networks set last_at = last_at - interval '30 days' where user_id = (select user_id from bds_service.password_of(%s)) returning 1"
     assert service.operator.rows(aged, (email,)) == [(1,)]
     assert login_from(proxied, "192.0.2.17", email).status == 429, "30 days ago"
     assert login_from(proxied, "192.0.2.17", "kim1@example.com").status == 200
@@ -273,9 +273,9 @@ def test_each_count_deletes_some_of_those_that_are_past(service: Service) -> Non
         rows(
             "insert into bds.wrong_logins select sha256(int4send(n)), now() - interval '2 h', 1 from generate_series(1, 15) n returning 1"
         )
-        rows("select bds.count_wrong('198.51.100.1', 20)")
+        rows("select bds_service.count_wrong('198.51.100.1', 20)")
         assert rows(past) == [(5, 5)]
-        [began] = rows("select minute_began, hour_began from bds.begin_attempt('198.51.100.2', 'a@b.c', 20, 100)")
-        rows("select bds.end_attempt('198.51.100.2', 'a@b.c', %s, %s, false)", began)
+        [began] = rows("select minute_began, hour_began from bds_service.begin_attempt('198.51.100.2', 'a@b.c', 20, 100)")
+        rows("select bds_service.end_attempt('198.51.100.2', 'a@b.c', %s, %s, false)", began)
         assert rows(past) == [(0, 0)]
     assert rows("select count from bds.wrong_credentials where address = '198.51.100.1'") == [(1,)], "a count of this minute stays"

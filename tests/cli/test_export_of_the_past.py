@@ -15,7 +15,7 @@ from tests.conftest import Operator
 def test_an_export_has_the_rows_of_then(database_url: str, operator: Operator) -> None:
     operator.company("acme")
     operator.write("acme", "insert into data.units (code, name) values ('a', 'First')")
-    [(at,)] = operator.rows("select bds.api_time(clock_timestamp())")
+    [(at,)] = operator.rows("select bds_service.api_time(clock_timestamp())")
     operator.write("acme", "update data.units set name = 'Second'")
 
     def lines(**given: str) -> list[str]:

@@ -72,7 +72,7 @@ ATTACKS: list[tuple[str, str, str]] = [
     (WRITER, "begin; lock table bds.imports in share mode", DENIED),
     (WRITER, "begin; lock table bds.import_errors in share mode", DENIED),
     (WRITER, "select bds.import_progress('beta', gen_random_uuid(), 1, 1, 1)", "BD001"),
-    (WRITER, "select bds.import_note_positions('beta', gen_random_uuid(), '{1}', '{x}')", "BD001"),
+    (WRITER, "select bds_service.import_note_positions('beta', gen_random_uuid(), '{1}', '{x}')", "BD001"),
     (WRITER, "insert into bds.imports (company_id) values ('beta')", DENIED),
     (READER, "select bds.row_history('beta', 'products', 77)", "BD001"),
     (READER, "select bds.row_at('beta', 'products', 77, 1)", "BD001"),
@@ -129,7 +129,7 @@ ATTACKS: list[tuple[str, str, str]] = [
     (OPERATOR, "update bds.users set password_hash = 'x'", DENIED),
     (WORKER, "select * from bds.api_keys", DENIED),
     (READER, "select bds.create_key('\\x00', 'mine', '{acme}', null, '{read}')", DENIED),
-    (READER, "select bds.keep_secret('tokens', 'x')", DENIED),
+    (READER, "select bds_service.keep_secret('tokens', 'x')", DENIED),
     (SERVICE, "select bds.create_user('eve@example.com', 'x', '{beta}')", "BD001"),
     (SERVICE, "select bds.set_access('anna@example.com', '{acme,beta}', true)", "BD001"),
     (SERVICE, "select bds.delete_company('beta')", "BD001"),
@@ -140,8 +140,8 @@ ATTACKS: list[tuple[str, str, str]] = [
         "create_hook('acme', null, 'http://x/')", "update_hook('acme', gen_random_uuid(), null, 'http://x/', null, null, false, false)",
         "delete_hook('acme', gen_random_uuid())", "rotate_hook('acme', gen_random_uuid())", "test_hook('acme', gen_random_uuid())",
         "retry_delivery('acme', gen_random_uuid(), gen_random_uuid())")),
-    (SERVICE, "select bds.refit_hook('acme', gen_random_uuid(), now(), '[]', 'x')", DENIED),
-    (SERVICE, "select * from bds.claim_deliveries()", DENIED),
+    (SERVICE, "select bds_service.refit_hook('acme', gen_random_uuid(), now(), '[]', 'x')", DENIED),
+    (SERVICE, "select * from bds_service.claim_deliveries()", DENIED),
     (SERVICE, "update bds.hooks set url = 'http://x/'", DENIED),
     (SERVICE, "insert into bds.hook_filters select * from bds.hook_filters", DENIED),
     # staging and imports
@@ -261,7 +261,7 @@ def place(module_database_url: str) -> Iterator[Place]:
             operator.write(company, "select bds.create_hook(%s, null, 'http://127.0.0.1:9/')", (company,))
         operator.key("beta")
         connection.execute(
-            "select bds.create_user('anna@example.com', '$argon2id$confidential', '{beta}'), bds.keep_secret('tokens', 'token-confidential')"
+            "select bds.create_user('anna@example.com', '$argon2id$confidential', '{beta}'), bds_service.keep_secret('tokens', 'token-confidential')"
         )
         [(imported, table)] = operator.write(
             "beta",

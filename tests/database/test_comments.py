@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import Operator
 
-OURS = "(n.nspname ~ '^bds' or n.nspname in ('api', 'data', 'my', 'past', 'staging'))"
+OURS = "n.oid in (select s.schema from bds_impl.schemas() s)"
 WITHOUT = {
     "schemas": f"select n.nspname from pg_namespace n where {OURS} and obj_description(n.oid, 'pg_namespace') is null",
     "tables and views": f"""

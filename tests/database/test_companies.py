@@ -59,12 +59,12 @@ def fill(operator: Operator, company: str) -> None:
     operator.write(company, "select bds.put_mapper(%s, 'words', 'template', 'name: {{ name }}')", (company,))
     operator.write(company, "select bds.create_hook(%s, 'units', 'https://example.com/hook')", (company,))
     operator.write(company, "insert into data.units (code, name) values ('H87', 'piece')")
-    operator.rows("select * from bds.route_changes(%s, '0 s')", (company,))
+    operator.rows("select * from bds_service.route_changes(%s, '0 s')", (company,))
     operator.rows("select bds_webhooks.make_batches()")
     operator.write(company, "insert into data.units (code, name) values ('MTR', 'metre')")
-    operator.rows("select * from bds.route_changes(%s, '1 hour')", (company,))
+    operator.rows("select * from bds_service.route_changes(%s, '1 hour')", (company,))
     operator.rows(
-        "with a as (select * from bds.claim_deliveries()) select bds.record_attempts(jsonb_agg(jsonb_build_object("
+        "with a as (select * from bds_service.claim_deliveries()) select bds_service.record_attempts(jsonb_agg(jsonb_build_object("
         "'company', a.company, 'hook', a.hook, 'delivery', a.delivery, 'lease', a.lease_id, 'status', 503, 'reply', 'no'))) from a"
     )
     operator.key(company)
@@ -277,10 +277,10 @@ def test_a_writer_and_a_deletion_wait_for_each_other(filled: Operator, connect: 
 @pytest.mark.parametrize(
     "work",
     [
-        "select * from bds.route_changes('acme', '0 s')",
+        "select * from bds_service.route_changes('acme', '0 s')",
         "select bds_webhooks.make_batches_of(array_agg(company_id), array_agg(hook_id), 'infinity') from bds.hook_states where company_id = 'acme'",
         "select bds.test_hook('acme', id) from bds.hooks where company_id = 'acme'",
-        "with a as (select * from bds.claim_deliveries()) select bds.record_attempts(jsonb_agg(jsonb_build_object("
+        "with a as (select * from bds_service.claim_deliveries()) select bds_service.record_attempts(jsonb_agg(jsonb_build_object("
         "'company', a.company, 'hook', a.hook, 'delivery', a.delivery, 'lease', a.lease_id, 'status', 200))) from a",
     ],
 )
@@ -303,12 +303,12 @@ def test_a_result_of_a_delivery_whose_company_is_gone_is_ignored(filled: Operato
     filled.connection.execute("update bds.hook_states set next_at = now()")
     [(leases,)] = filled.rows(
         "select jsonb_agg(jsonb_build_object('company', a.company, 'hook', a.hook, 'delivery', a.delivery, 'lease', a.lease_id, 'status', 200))"
-        " from bds.claim_deliveries() a where a.company = 'acme'"
+        " from bds_service.claim_deliveries() a where a.company = 'acme'"
     )
     filled.rows("select bds.delete_company('acme')")
-    assert filled.rows("select * from bds.record_attempts(%s)", (json.dumps(leases),)) == []
-    assert filled.rows("select * from bds.renew_leases(%s)", (json.dumps(leases),)) == []
-    assert filled.rows("select * from bds.route_changes('acme', '0 s')") == [(0, False)]
+    assert filled.rows("select * from bds_service.record_attempts(%s)", (json.dumps(leases),)) == []
+    assert filled.rows("select * from bds_service.renew_leases(%s)", (json.dumps(leases),)) == []
+    assert filled.rows("select * from bds_service.route_changes('acme', '0 s')") == [(0, False)]
 
 
 def test_only_the_operator_deletes_and_only_the_owner_dumps(filled: Operator, connect: Connect) -> None:
@@ -355,7 +355,7 @@ def test_a_restored_company_is_the_one_that_was_dumped_and_goes_on(filled: Opera
     ids = [id for (id,) in target.rows("select id from bds.changes where company_id = 'acme' and id > %s order by id", (last,))]
     assert ids == list(range(last + 1, last + 1 + len(ids))) and len(ids) >= 2
     # and so does the hook: what was queued, and what is new
-    assert target.rows("select routed from bds.route_changes('acme', '0 s')") == [(len(ids),)]
+    assert target.rows("select routed from bds_service.route_changes('acme', '0 s')") == [(len(ids),)]
     target.rows(
         "select bds_webhooks.make_batches_of(array_agg(company_id), array_agg(hook_id), 'infinity') from bds.hook_states where company_id = 'acme'"
     )
@@ -371,7 +371,7 @@ def test_hooks_are_restored_disabled_unless_they_are_wanted(filled: Operator, el
     assert elsewhere.rows("select distinct state from bds.deliveries where company_id = 'acme'") == [("cancelled",)]
     assert elsewhere.rows("select count(*) from bds.hook_queue where company_id = 'acme'") == [(0,)]
     elsewhere.write("acme", "insert into data.units (code, name) values ('new', 'n')")
-    elsewhere.rows("select * from bds.route_changes('acme', '0 s')")
+    elsewhere.rows("select * from bds_service.route_changes('acme', '0 s')")
     assert elsewhere.rows("select count(*) from bds.hook_queue where company_id = 'acme'") == [(0,)]
 
 

@@ -96,7 +96,7 @@ def test_a_publication_of_all_tables_disturbs_nothing(acme: Operator) -> None:
     acme.connection.execute("select bds.create_hook('acme', 'units', 'https://example.com/hook')")
     acme.key("acme")
     acme.write("acme", "update data.units set name = name || '.'")
-    acme.connection.execute("select bds.route_changes('acme', '0 s'), bds.claim_deliveries()")
+    acme.connection.execute("select bds_service.route_changes('acme', '0 s'), bds_service.claim_deliveries()")
     age(acme, "2001_01", "id < 3")
     acme.connection.execute("select bds.set_retention('1 year'), bds.maintain()")
     assert acme.rows("select min(id) from bds.changes") == [(3,)]

@@ -74,11 +74,11 @@ CASES = {
         "create or replace function bds_change_log.old_at(old jsonb, names jsonb) returns jsonb language sql immutable return old;"
         " create or replace function bds_change_log.refuse_altered(this bds.entities) returns void language plpgsql as 'begin end';"
         " alter function bds.first_change set search_path = public; alter function bds.require_company security definer;"
-        " alter function bds_impl.is_reserved leakproof cost 7; drop function bds.next_due; alter view bds.residents set (security_barrier);"
+        " alter function bds_impl.is_reserved leakproof cost 7; drop function bds_service.next_due; alter view bds.residents set (security_barrier);"
         " drop view bds.turns; create view bds.backups as select 1 as one": [
             "altered function: bds.first_change(text)", "altered function: bds.require_company(text)",
             "altered function: bds_change_log.old_at(jsonb,jsonb)", "altered function: bds_change_log.refuse_altered(bds.entities)",
-            "altered function: bds_impl.is_reserved(text)", "altered view: bds.residents", "missing function: bds.next_due()",
+            "altered function: bds_impl.is_reserved(text)", "altered view: bds.residents", "missing function: bds_service.next_due()",
             "missing view: bds.turns",
         ],
         "create function bds_impl.fill(text, text, text) returns text language sql return 'select 1'": [

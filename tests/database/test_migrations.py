@@ -171,7 +171,7 @@ def test_an_internal_function_changes_its_parameters_and_its_result_without_a_mi
         assert connection.execute(
             "select oid::regprocedure::text, prorettype::regtype::text from pg_proc where proname = 'network_of'"
         ).fetchall() == [("bds_accounts.network_of(inet,integer)", "inet")]
-        assert connection.execute("select bds.count_wrong('10.0.0.1', 9)").fetchone() == (None,)
+        assert connection.execute("select bds_service.count_wrong('10.0.0.1', 9)").fetchone() == (None,)
 
 
 def test_a_public_function_whose_result_changes_is_refused_by_its_line(database_url: str, own_sql: Path) -> None:

@@ -62,7 +62,7 @@ def test_no_month_expires_before_its_changes_are_matched_with_hooks(acme: Operat
     acme.connection.execute(f"select bds.set_retention('1 year', company => {whose})".encode())
     assert maintain(acme)["expire months of the log"] == 1, "what came before the hook goes"
     assert acme.rows("select bds.first_change('acme')") == [(3,)]
-    assert acme.rows("select routed, behind from bds.route_changes('acme')") == [(1, False)]
+    assert acme.rows("select routed, behind from bds_service.route_changes('acme')") == [(1, False)]
     assert acme.rows("select change_id from bds.hook_queue") == [(4,)]
     assert maintain(acme)["expire months of the log"] == 1
     assert acme.rows("select bds.first_change('acme')") == [(5,)]

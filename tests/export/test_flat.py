@@ -138,7 +138,7 @@ def test_excel_has_cells_of_their_types(shop: Shop) -> None:
     )  # fmt: skip
     assert row["dueDate"].value == datetime(9999, 12, 31)
     [(exact, stored)] = shop.feed.ask("""
-        select bds.api_time("updatedAt"), ("updatedAt" at time zone 'UTC')::timestamp from api.invoices where code = 'I1'
+        select bds_service.api_time("updatedAt"), ("updatedAt" at time zone 'UTC')::timestamp from api.invoices where code = 'I1'
     """)
     if stored.microsecond % 1000:  # finer than a cell of its type
         assert cells[-1].value == exact

@@ -129,7 +129,7 @@ def test_hooks_hear_of_it_as_of_any_change_set(service: Service) -> None:
         "demo", "select bds.create_hook('demo', 'customers', 'https://example.com/hook', allow_in_change_set => true)"
     )
     report = undo(service, change_set).json
-    service.operator.rows("select * from bds.route_changes('demo', '0 s')")
+    service.operator.rows("select * from bds_service.route_changes('demo', '0 s')")
     assert service.operator.rows("select change_set_id::text from bds.hook_queue where company_id = 'demo'") == [
         (report["importId"],)
     ]

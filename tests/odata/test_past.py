@@ -142,7 +142,7 @@ def test_every_version_reads_as_it_read_when_it_was_the_present(service: Service
     seen: dict[int, tuple[str, dict[str, tuple[int, Any]]]] = {}
     for _ in range(6):
         version = last(service)
-        [(now,)] = service.operator.rows("select bds.api_time(clock_timestamp())")
+        [(now,)] = service.operator.rows("select bds_service.api_time(clock_timestamp())")
         seen[version] = (now, view(service, None))
         for _ in range(3):
             change(service, dice)
@@ -299,7 +299,7 @@ def test_the_history_of_a_row_is_found_by_a_code_that_it_had_then(service: Servi
     write("demo", "insert into data.products (id, code, name) values (911, 'L1', 'second')")
     write("demo", "delete from data.products where id = 910")
     [(first, created), (_, renamed), (deleted, _)] = service.operator.rows(
-        "select id, bds.api_time(created_at) from bds.changes where company_id = 'demo' and row_id = 910 order by id"
+        "select id, bds_service.api_time(created_at) from bds.changes where company_id = 'demo' and row_id = 910 order by id"
     )
     by_id = {id: service.ask(f"/c/demo/products/{id}/history").json["data"] for id in (910, 911)}
     for lookup, query, id in (

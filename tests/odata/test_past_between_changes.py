@@ -124,7 +124,7 @@ def test_every_time_reads_as_it_did_then_and_goes_on_doing_so(service: Service) 
         for *_, names in snapshots:
             for name in {*names, *changed}:
                 names[name] = (then := names.get(name, name)) and changed.get(then, then)
-        [(time,)] = service.operator.rows("select bds.api_time(clock_timestamp())")
+        [(time,)] = service.operator.rows("select bds_service.api_time(clock_timestamp())")
         snapshots += [(each, time, read(service, key, each), {}) for each in COMPANIES]
         for snapshot in snapshots:
             assert_read_as_then(service, key, *snapshot)
@@ -136,14 +136,14 @@ def test_a_column_and_a_table_are_there_from_the_microsecond_of_their_registrati
     service.operator.connection.execute((TABLE + AGAIN).encode())
     service.operator.connection.execute(f"alter table data.depots add manager text default 'nobody'; {AGAIN}".encode())
     wait_until(lambda: registered(service))
-    times = (
-        "select bds.api_time(since - interval '1 microsecond'), bds.api_time(since) from bds.column_history where entity = 'depots'"
-    )
+    times = "select bds_service.api_time(since - interval '1 microsecond'), bds_service.api_time(since) from bds.column_history where entity = 'depots'"
     [(before, at)] = service.operator.rows(f"{times} and column_name = 'code'")
     [(alone, filled)] = service.operator.rows(f"{times} and column_name = 'manager'")
     found = [[row["manager"] for row in service.odata(f"@{time}/depots").json["value"]] for time in (before, at, alone, filled)]
     assert found == [[], [None] * 3, [None] * 3, ["nobody"] * 3]
-    [(version, change)] = service.operator.rows("select id, bds.api_time(created_at) from bds.changes where company_id = 'demo'")
+    [(version, change)] = service.operator.rows(
+        "select id, bds_service.api_time(created_at) from bds.changes where company_id = 'demo'"
+    )
     assert [service.odata(f"@{moment}/depots").json["value"] for moment in (version, change)] == [[], []], (
         "a version is the state that its change left"
     )

@@ -65,7 +65,7 @@ class Snapshot:
         self.names: dict[str, str | None] = {name: name for name in fields(service)}
         self.city = "town" if "town" in self.names else "city"  # what is called town in the end
         [(self.version, self.time)] = service.operator.rows(
-            "select last_id, bds.api_time(clock_timestamp()) from bds.clocks where company_id = 'demo'"
+            "select last_id, bds_service.api_time(clock_timestamp()) from bds.clocks where company_id = 'demo'"
         )
         self.shown = {path: read(service, path, self.city) for path in READS}
 

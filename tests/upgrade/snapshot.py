@@ -116,10 +116,10 @@ def fill(connection: psycopg.Connection[Any]) -> None:
 
     operator.write("acme", "select bds.create_hook('acme', 'units', 'https://example.com/hook')")
     operator.write("acme", "insert into data.units (code, name) values ('H87', 'piece')")
-    operator.rows("select * from bds.route_changes('acme', '0 s')")
+    operator.rows("select * from bds_service.route_changes('acme', '0 s')")
     operator.rows("select bds_webhooks.make_batches()")
     operator.write("acme", "insert into data.units (code, name) values ('KGM', 'kilogram')")
-    operator.rows("select * from bds.route_changes('acme', '100 years')")  # it waits, however old the snapshot gets
+    operator.rows("select * from bds_service.route_changes('acme', '100 years')")  # it waits, however old the snapshot gets
 
 
 def main() -> None:

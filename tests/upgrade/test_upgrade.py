@@ -148,12 +148,12 @@ def test_it_is_built_as_a_new_one_is(upgraded: Upgraded, server: str) -> None:
 
 
 def test_the_queue_goes_on(operator: Operator) -> None:
-    [(first,)] = operator.rows("select body::jsonb -> 'changes' -> 0 ->> 'operation' from bds.claim_deliveries()")
+    [(first,)] = operator.rows("select body::jsonb -> 'changes' -> 0 ->> 'operation' from bds_service.claim_deliveries()")
     assert first == "create"
     operator.connection.execute("update bds.deliveries set state = 'delivered', next_attempt_at = null, finished_at = now()")
     operator.connection.execute("update bds.hook_queue set due_at = now()")
     operator.connection.execute("update bds.hook_states set batch_at = now(), next_at = null, lease = null")
-    assert operator.rows("select count(*) from bds.claim_deliveries()") == [(1,)], "of the change that waited"
+    assert operator.rows("select count(*) from bds_service.claim_deliveries()") == [(1,)], "of the change that waited"
 
 
 def test_it_is_served_to_the_key_of_then(upgraded: Upgraded) -> None:

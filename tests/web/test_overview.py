@@ -72,10 +72,10 @@ def test_counts_beyond_the_limit_are_marked_as_estimates(operator: Operator) -> 
     operator.company("demo")
     insert(operator, "demo", 500)
     operator.connection.execute("analyze data.units")
-    counted = {row[0]: row[1:] for row in operator.rows("select * from bds.count_rows('demo', 100)")}
+    counted = {row[0]: row[1:] for row in operator.rows("select * from bds_service.count_rows('demo', 100)")}
     assert counted["units"] == (500, True)
     assert counted["products"] == (0, False)
-    assert ("units", 500, False) in operator.rows("select * from bds.count_rows('demo', 500)")
+    assert ("units", 500, False) in operator.rows("select * from bds_service.count_rows('demo', 500)")
 
 
 def test_changes_between_times_are_counted_exactly(operator: Operator) -> None:
@@ -93,7 +93,7 @@ def test_changes_between_times_are_counted_exactly(operator: Operator) -> None:
         times[-1] + timedelta(days=90),
     ]
     for company in ("demo", "other"):
-        counted = operator.rows("select since, changes from bds.count_changes(%s, %s)", (company, steps))
+        counted = operator.rows("select since, changes from bds_service.count_changes(%s, %s)", (company, steps))
         exact = operator.rows(
             "select b.since, (select count(*) from bds.change_log l where l.company_id = %s and l.created_at >= b.since and l.created_at < b.until)"
             " from (select n, (%s::timestamptz[])[n] as since, (%s::timestamptz[])[n + 1] as until from generate_series(1, %s) n) b order by n",
@@ -109,7 +109,7 @@ def test_changes_that_are_no_longer_kept_are_not_counted(operator: Operator) -> 
     operator.connection.execute("delete from bds.change_log where id <= 4")
     operator.connection.execute("update bds.change_months set first_id = 5")
     assert operator.rows(
-        "select changes from bds.count_changes('demo', array[now() - interval '1 day', now() + interval '1 day'])"
+        "select changes from bds_service.count_changes('demo', array[now() - interval '1 day', now() + interval '1 day'])"
     ) == [(6,)]
 
 
@@ -119,8 +119,8 @@ def test_another_company_cannot_be_counted(operator: Operator, database_url: str
     with psycopg.connect(database_url, autocommit=True) as reader:
         reader.execute("set role bds_reader")
         reader.execute("select set_config('bds.company', 'demo', false)")
-        reader.execute("select * from bds.count_rows('demo')")
-        for call in ("bds.count_rows('other')", "bds.count_changes('other', array[now(), now()])"):
+        reader.execute("select * from bds_service.count_rows('demo')")
+        for call in ("bds_service.count_rows('other')", "bds_service.count_changes('other', array[now(), now()])"):
             with pytest.raises(psycopg.Error) as refused:
                 reader.execute(f"select * from {call}".encode())
             assert refused.value.sqlstate == "BD001"
@@ -144,9 +144,9 @@ def test_neither_figure_reads_all_of_a_company(operator: Operator) -> None:
     operator.connection.execute("analyze")
     steps = bounds(SPANS["month"], datetime.now(UTC))
     before = scans(operator)
-    assert sum(count for (count,) in operator.rows("select changes from bds.count_changes('demo', %s)", (steps,))) == 20_000
+    assert sum(count for (count,) in operator.rows("select changes from bds_service.count_changes('demo', %s)", (steps,))) == 20_000
     assert ("units", True) in [
-        (name, is_estimate) for name, _, is_estimate in operator.rows("select * from bds.count_rows('demo', 1000)")
+        (name, is_estimate) for name, _, is_estimate in operator.rows("select * from bds_service.count_rows('demo', 1000)")
     ]
     after = scans(operator)
     assert after[0] == before[0], "a table was read as a whole"

@@ -51,7 +51,7 @@ class Queue:
             catalog = connections.read_catalog(connection)
         [(as_of, entity, filter)] = self.rows("select updated_at, entity, filter from bds.hooks where id = %s", (hook,))
         compiled = json.dumps([each.members() for each in compile_any(catalog, entity, filter)])
-        self.rows("select bds.refit_hook(%s, %s, %s, %s, %s)", (self.company, hook, as_of, compiled, catalog.version))
+        self.rows("select bds_service.refit_hook(%s, %s, %s, %s, %s)", (self.company, hook, as_of, compiled, catalog.version))
 
     def write(self, statement: str, parameters: Any = (), **context: Any) -> list[tuple[Any, ...]]:
         return self.operator.write("acme", statement, parameters, **context)
@@ -61,7 +61,9 @@ class Queue:
 
     def route(self, window: float = 0.0, most: int = 20_000) -> tuple[int | None, bool]:
         """Match new changes; returns how many were matched, and whether there are more."""
-        [(routed, behind)] = self.rows("select * from bds.route_changes('acme', make_interval(secs => %s), %s)", (window, most))
+        [(routed, behind)] = self.rows(
+            "select * from bds_service.route_changes('acme', make_interval(secs => %s), %s)", (window, most)
+        )
         return routed, behind
 
     def queued(self, hook: str) -> list[int]:
@@ -82,7 +84,8 @@ class Queue:
     def claim(self, most: int = 100, lease: float = 60.0) -> list[dict[str, Any]]:
         """Claim due deliveries: the key of each lease, and the body to send."""
         claimed = self.rows(
-            "select company, hook, delivery, lease_id, body from bds.claim_deliveries(%s, make_interval(secs => %s))", (most, lease)
+            "select company, hook, delivery, lease_id, body from bds_service.claim_deliveries(%s, make_interval(secs => %s))",
+            (most, lease),
         )
         return [
             {"company": company, "hook": str(hook), "delivery": str(delivery), "lease": str(lease_id), "body": json.loads(body)}
@@ -92,14 +95,14 @@ class Queue:
     def record(self, *claimed: dict[str, Any], status: int | None = 200, error: str | None = None) -> list[str]:
         """Record the outcomes of attempts; returns the new states."""
         attempts = [{**each, "body": None, "status": status, "durationMs": 12, "error": error, "reply": "r"} for each in claimed]
-        return [row[0] for row in self.rows("select state from bds.record_attempts(%s)", (json.dumps(attempts),))]
+        return [row[0] for row in self.rows("select state from bds_service.record_attempts(%s)", (json.dumps(attempts),))]
 
     def deliveries(self, hook: str) -> list[dict[str, Any]]:
         """The deliveries of a hook as the API shows them, oldest first."""
         return [
             row[0]
             for row in self.rows(
-                "select bds.delivery_json(d, s) from bds.deliveries d join bds.hook_states s using (company_id, hook_id) where hook_id = %s order by number",
+                "select bds_service.delivery_json(d, s) from bds.deliveries d join bds.hook_states s using (company_id, hook_id) where hook_id = %s order by number",
                 (hook,),
             )
         ]

@@ -32,7 +32,7 @@ def test_attempts_are_counted_by_outcome_in_every_process(queue: Queue, receiver
 
 
 def backlog(queue: Queue, at_most: int = 10_000) -> tuple[int, float, int]:
-    (row,) = queue.operator.rows("select deliveries, overdue, imports from bds.backlog(%s)", (at_most,))
+    (row,) = queue.operator.rows("select deliveries, overdue, imports from bds_service.backlog(%s)", (at_most,))
     return row  # type: ignore[return-value]
 
 
@@ -60,4 +60,4 @@ def test_the_backlog_is_counted_by_index_scans_only(queue: Queue) -> None:
 @pytest.mark.parametrize("role", ["bds_reader", "bds_writer", "bds_worker"])
 def test_only_the_service_and_the_operator_may_count(queue: Queue, connect, role: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        connect(role).execute("select bds.backlog(1)")
+        connect(role).execute("select bds_service.backlog(1)")

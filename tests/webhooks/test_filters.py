@@ -29,7 +29,7 @@ def test_changes_wait_until_the_filter_is_compiled(queue: Queue) -> None:
     plain = queue.hook()
     filtered = create(queue, "price > 1")
     queue.write("insert into data.products (code, name, price) values ('A', 'a', 1), ('B', 'b', 2)")
-    assert queue.route(DAY) == (None, True) and queue.rows("select * from bds.companies_behind()") == [("acme",)]
+    assert queue.route(DAY) == (None, True) and queue.rows("select * from bds_service.companies_behind()") == [("acme",)]
     assert (queue.queued(plain), queue.queued(filtered)) == ([], [])
     queue.compile(filtered)
     assert queue.route(DAY) == (2, False)
@@ -67,8 +67,8 @@ def test_what_was_compiled_from_an_older_text_is_not_stored(queue: Queue) -> Non
     hook = create(queue, "price > 1")
     [(as_of,)] = queue.rows("select updated_at from bds.hooks")
     queue.write("select bds.update_hook('acme', %s, 'units', 'http://127.0.0.1:9/', 'symbol is null', null, false, false)", (hook,))
-    queue.rows("select bds.refit_hook('acme', %s, %s, '[]', 'v1')", (hook, as_of))
-    queue.rows("select bds.refit_hook('acme', %s, %s, null, 'v1', 'does not fit')", (hook, as_of))
+    queue.rows("select bds_service.refit_hook('acme', %s, %s, '[]', 'v1')", (hook, as_of))
+    queue.rows("select bds_service.refit_hook('acme', %s, %s, null, 'v1', 'does not fit')", (hook, as_of))
     assert queue.rows("select entity, filter, catalog_version, problem, disabled from bds.hooks") == [
         ("units", "symbol is null", None, None, False)
     ]
@@ -114,7 +114,8 @@ def test_a_condition_reads_what_a_reader_reads(queue: Queue, heard: psycopg.Conn
     hook = create(queue, "price > 1")
     forged = [{"entity": "products", "joins": "", "condition": ATTACKS[attack], "types": [], "values": []}]
     queue.rows(
-        "select bds.refit_hook('acme', h.id, h.updated_at, %s, 'v1') from bds.hooks h where h.id = %s", (json.dumps(forged), hook)
+        "select bds_service.refit_hook('acme', h.id, h.updated_at, %s, 'v1') from bds.hooks h where h.id = %s",
+        (json.dumps(forged), hook),
     )
     queue.products("A")
     with pytest.raises(psycopg.Error) as refused:
@@ -136,7 +137,8 @@ def test_a_condition_does_not_change_where_names_are_looked_up(queue: Queue, hea
     condition = "set_config('search_path', 'theirs, pg_catalog', false) is not null"
     forged = [{"entity": "products", "joins": "", "condition": condition, "types": [], "values": []}]
     queue.rows(
-        "select bds.refit_hook('acme', h.id, h.updated_at, %s, 'v1') from bds.hooks h where h.id = %s", (json.dumps(forged), hook)
+        "select bds_service.refit_hook('acme', h.id, h.updated_at, %s, 'v1') from bds.hooks h where h.id = %s",
+        (json.dumps(forged), hook),
     )
     queue.products("A")
     with pytest.raises(psycopg.Error) as refused:
@@ -150,7 +152,7 @@ def test_no_role_but_the_workers_stores_a_condition(queue: Queue, connect: Any) 
     create(queue, "price > 1")
     for role in ("bds_reader", "bds_writer", "bds_service"):
         for statement in (
-            "select bds.refit_hook('acme', gen_random_uuid(), now(), '[]', 'v1')",
+            "select bds_service.refit_hook('acme', gen_random_uuid(), now(), '[]', 'v1')",
             "insert into bds.hook_filters select * from bds.hook_filters",
             "select bds_webhooks.match_filters('x', 'acme', '[]', '[]')",
         ):

@@ -89,7 +89,7 @@ def test_an_attempt_that_was_given_back_is_none(queue: Queue) -> None:
     fail(queue, hook)
     before = health(queue, hook)
     queue.due_now(hook)
-    queue.rows("select bds.release_leases(%s)", (json.dumps(queue.claim()),))
+    queue.rows("select bds_service.release_leases(%s)", (json.dumps(queue.claim()),))
     assert health(queue, hook) == before
 
 
@@ -127,7 +127,7 @@ def test_another_url_starts_afresh_and_the_same_one_rests_on(queue: Queue) -> No
     queue.write(change, (hook, "http://127.0.0.1:9/other"))
     found = health(queue, hook)
     assert (found["state"], found["failures"], found["restsUntil"], found["queued"]) == ("ok", 0, None, 1)
-    assert queue.rows("select url from bds.claim_deliveries(100, '1 min')") == [("http://127.0.0.1:9/other",)]
+    assert queue.rows("select url from bds_service.claim_deliveries(100, '1 min')") == [("http://127.0.0.1:9/other",)]
 
 
 def test_while_a_hook_rests_no_delivery_claims_an_earlier_attempt(queue: Queue) -> None:
@@ -188,7 +188,7 @@ def test_only_hooks_that_rest_now_are_a_problem(queue: Queue) -> None:
 
 
 def test_unhealthy_hooks_are_counted(queue: Queue) -> None:
-    counts = "select failing_hooks, resting_hooks from bds.backlog(100)"
+    counts = "select failing_hooks, resting_hooks from bds_service.backlog(100)"
     failing, resting, disabled, _ = (queue.hook() for _ in range(4))
     assert queue.operator.rows(counts) == [(0, 0)]
     queue.send("A")

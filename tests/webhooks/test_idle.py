@@ -72,7 +72,7 @@ def test_changes_before_the_first_enabled_hook_are_not_matched(queue: Queue) -> 
     assert queue.route() == (1, False)
     disable(queue, hook)
     queue.products("B", "C")
-    assert queue.rows("select * from bds.companies_behind()") == []
+    assert queue.rows("select * from bds_service.companies_behind()") == []
     disable(queue, hook, False)
     assert queue.route() == (0, False)
     queue.products("D")

@@ -58,9 +58,9 @@ def test_matching_and_recording_lock_hooks_in_one_order(
     with ThreadPoolExecutor() as threads:
         with holder.transaction():
             holder.execute("select from bds.hook_states where hook_id = %s for update", (hooks[0],))
-            recorded = threads.submit(recording.execute, "select state from bds.record_attempts(%s)", (attempts,))
+            recorded = threads.submit(recording.execute, "select state from bds_service.record_attempts(%s)", (attempts,))
             wait_until(lambda: is_waiting(queue, recording))
-            matched = threads.submit(matching.execute, "select routed from bds.route_changes('acme', '0')")
+            matched = threads.submit(matching.execute, "select routed from bds_service.route_changes('acme', '0')")
             wait_until(lambda: is_waiting(queue, matching))
         assert recorded.result().fetchall() == [("delivered",), ("delivered",)]
         assert matched.result().fetchall() == [(2,)]
@@ -76,9 +76,9 @@ def test_cleaning_up_waits_for_no_worker(queue: Queue, connect: Any) -> None:
     holder = connect()
     with holder.transaction():
         holder.execute("select from bds.hook_states for update")
-        assert queue.rows("select bds.forget_deliveries('1 hour')") == [(0,)]
+        assert queue.rows("select bds_service.forget_deliveries('1 hour')") == [(0,)]
         assert queue.rows("select id::text from bds.hooks") == [(hook,)]
-    queue.rows("select bds.forget_deliveries('1 hour')")
+    queue.rows("select bds_service.forget_deliveries('1 hour')")
     assert queue.rows("select from bds.hooks") == []
 
 

@@ -248,9 +248,9 @@ def test_a_hook_matches_only_its_own_company(queue: Queue) -> None:
     queue.operator.company("beta")
     hook = queue.hook()
     queue.operator.write("beta", "insert into data.products (code, name) values ('B', 'b')")
-    assert queue.rows("select * from bds.companies_behind()") == []
+    assert queue.rows("select * from bds_service.companies_behind()") == []
     queue.products("A")
-    assert queue.rows("select * from bds.companies_behind(array['beta', 'acme'])") == [("acme",)]
+    assert queue.rows("select * from bds_service.companies_behind(array['beta', 'acme'])") == [("acme",)]
     assert queue.matched(hook) == [("products", "create")]
     assert queue.rows("select distinct company_id from bds.hook_queue") == [("acme",)]
 
@@ -274,7 +274,7 @@ def test_two_workers_match_each_change_once(queue: Queue, connect: Any) -> None:
     workers = [connect("bds_worker") for _ in range(4)]
 
     def route(worker: psycopg.Connection[Any]) -> None:
-        while worker.execute("select behind from bds.route_changes('acme', '1 day', 50)").fetchone() == (True,):
+        while worker.execute("select behind from bds_service.route_changes('acme', '1 day', 50)").fetchone() == (True,):
             pass
 
     threads = [threading.Thread(target=route, args=(worker,)) for worker in workers]
@@ -290,6 +290,6 @@ def test_changes_that_another_worker_is_matching_are_reported_as_remaining(queue
     queue.products("A")
     other = connect("bds_worker")
     with other.transaction():
-        other.execute("select from bds.route_changes('acme')")
+        other.execute("select from bds_service.route_changes('acme')")
         assert queue.route() == (0, True)
     assert queue.route() == (0, False)

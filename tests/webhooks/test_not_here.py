@@ -20,15 +20,15 @@ ELSEWHERE = {
 
 EVERYTHING = "select t::text from {table} t where {condition} order by 1"
 DONE = {
-    "to match": "select * from bds.companies_behind()",
-    "matched": "select * from bds.route_changes('acme', '0 s')",
+    "to match": "select * from bds_service.companies_behind()",
+    "matched": "select * from bds_service.route_changes('acme', '0 s')",
     "with hooks": HOOKED,
     "to compile": STALE.replace("%s", "'another model'"),
     "to disable": "select * from bds.unfit_hooks",
-    "due": "select bds.next_due()",
-    "claimed": "select * from bds.claim_deliveries()",
-    "forgotten": "select bds.forget_deliveries('1 hour')",
-    "behind": "select * from bds.backlog(10)",
+    "due": "select bds_service.next_due()",
+    "claimed": "select * from bds_service.claim_deliveries()",
+    "forgotten": "select bds_service.forget_deliveries('1 hour')",
+    "behind": "select * from bds_service.backlog(10)",
 }
 NOTHING = {
     **{"to match": [], "matched": [(0, False)], "with hooks": [], "to compile": [], "to disable": [], "due": [(None,)]},
@@ -82,7 +82,7 @@ def test_nothing_is_done_for_a_company_that(queue: Queue, state: str) -> None:
     )
     done = {name: queue.operator.rows(query) for name, query in DONE.items()}
     for hook, as_of in queue.operator.rows("select id, updated_at from bds.hooks where filter is not null"):
-        queue.rows("select bds.refit_hook('acme', %s, %s, '[]', 'v')", (hook, as_of))
+        queue.rows("select bds_service.refit_hook('acme', %s, %s, '[]', 'v')", (hook, as_of))
     maintained = queue.operator.rows("select step, problem from bds.maintain('1 day', '0 s') where problem is not null")
     done["compared"] = queue.operator.rows("select * from bds.compare_log()")
     done["problems"] = queue.operator.rows("select kind from bds.problems where company_id = 'acme'")
@@ -120,5 +120,5 @@ def test_a_move_waits_for_a_session_that_has_locked_what_it_will_write(queue: Qu
     with connect("bds_operator") as session, session.transaction():
         session.execute("select bds.set_context('acme')")
         assert queue.operator.rows(others) == [(0,)]
-        session.execute("select bds.lock_hook('acme', %s)", (hook,))
+        session.execute("select bds_service.lock_hook('acme', %s)", (hook,))
         assert queue.operator.rows(others) == [(1,)]

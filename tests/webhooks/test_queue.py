@@ -49,7 +49,7 @@ def test_a_company_without_a_tenant_is_its_own_tenant(queue: Queue) -> None:
     queue.operator.company("solo")
     queue.operator.write("solo", "select bds.create_hook('solo', 'products', 'http://127.0.0.1:9/')")
     queue.operator.write("solo", "insert into data.products (code, name) values ('A', 'a')")
-    queue.rows("select from bds.route_changes('solo', '0')")
+    queue.rows("select from bds_service.route_changes('solo', '0')")
     assert queue.claim()[0]["body"]["tenantId"] == "solo"
 
 
@@ -144,7 +144,7 @@ def test_a_locked_hook_is_skipped(queue: Queue, connect: Any) -> None:
     queue.send("A")
     other = connect("bds_worker")
     with other.transaction():
-        held = other.execute("select hook from bds.claim_deliveries(1)").fetchone()
+        held = other.execute("select hook from bds_service.claim_deliveries(1)").fetchone()
         assert held is not None
         [mine] = queue.claim()
         assert {str(held[0]), mine["hook"]} == hooks
@@ -166,9 +166,9 @@ def test_a_lease_is_renewed_and_released(queue: Queue) -> None:
     queue.send("A")
     [claimed] = queue.claim(lease=0)
     mine = json.dumps([{**claimed, "body": None}, {**claimed, "body": None, "lease": MISSING}])
-    assert [str(row[0]) for row in queue.rows("select bds.renew_leases(%s, '1 minute')", (mine,))] == [claimed["lease"]]
+    assert [str(row[0]) for row in queue.rows("select bds_service.renew_leases(%s, '1 minute')", (mine,))] == [claimed["lease"]]
     assert queue.claim() == []
-    queue.rows("select bds.release_leases(%s)", (mine,))
+    queue.rows("select bds_service.release_leases(%s)", (mine,))
     [again] = queue.claim()
     assert again["delivery"] == claimed["delivery"]
     assert queue.deliveries(hook)[0]["attempts"] == []
@@ -291,7 +291,7 @@ def test_disabling_waits_for_a_matching_worker_and_cancels_its_changes(queue: Qu
     queue.products("A")
     other = connect("bds_worker")
     with other.transaction():
-        other.execute("select from bds.route_changes('acme', '0')")
+        other.execute("select from bds_service.route_changes('acme', '0')")
         disabling = threading.Thread(target=disable, args=(queue, hook))
         disabling.start()
         wait_until(lambda: bool(other.execute("select from pg_locks where not granted").fetchall()))
@@ -306,7 +306,7 @@ def test_a_hook_is_not_changed_while_a_worker_is_matching(queue: Queue, connect:
     queue.write("insert into data.units (code, name) values ('u', 'u')")
     other = connect("bds_worker")
     with other.transaction():
-        other.execute("select from bds.route_changes('acme', '0')")
+        other.execute("select from bds_service.route_changes('acme', '0')")
         changing = threading.Thread(target=disable, args=(queue, hook))
         changing.start()
         wait_until(lambda: bool(other.execute("select from pg_locks where not granted").fetchall()))
@@ -330,7 +330,7 @@ def test_a_new_url_applies_to_queued_deliveries(queue: Queue) -> None:
     hook = queue.hook()
     queue.send("A")
     queue.write("select bds.update_hook('acme', %s, 'products', 'http://new/', null, null, false, false)", (hook,))
-    assert queue.rows("select url from bds.claim_deliveries()") == [("http://new/",)]
+    assert queue.rows("select url from bds_service.claim_deliveries()") == [("http://new/",)]
 
 
 def test_a_manual_retry_is_sent_next_with_a_fresh_schedule(queue: Queue) -> None:
@@ -389,22 +389,22 @@ def test_a_disabled_hook_can_be_tested(queue: Queue) -> None:
 
 
 def test_next_due_tells_when_a_delivery_is_due(queue: Queue) -> None:
-    assert queue.rows("select bds.next_due()") == [(None,)]
+    assert queue.rows("select bds_service.next_due()") == [(None,)]
     queue.hook()
     queue.products("A")
     queue.route(100)
-    assert 95 < queue.rows("select bds.next_due()")[0][0] <= 100
+    assert 95 < queue.rows("select bds_service.next_due()")[0][0] <= 100
 
 
 def test_old_deliveries_and_deleted_hooks_are_removed(queue: Queue) -> None:
     hook, other = queue.hook(), queue.hook()
     queue.send("A")
     queue.record(*queue.claim())
-    assert queue.rows("select bds.forget_deliveries('1 hour')") == [(0,)]
+    assert queue.rows("select bds_service.forget_deliveries('1 hour')") == [(0,)]
     queue.write("select bds.delete_hook('acme', %s)", (hook,))
     queue.operator.connection.execute("update bds.deliveries set finished_at = now() - interval '2 hours'")
     queue.operator.connection.execute("update bds.hooks set deleted_at = now() - interval '2 hours' where deleted_at is not null")
-    assert queue.rows("select bds.forget_deliveries('1 hour')") == [(2,)]
+    assert queue.rows("select bds_service.forget_deliveries('1 hour')") == [(2,)]
     assert [str(row[0]) for row in queue.rows("select id from bds.hooks")] == [other]
     assert queue.operator.rows("select from bds.delivery_attempts") == []
 
@@ -412,7 +412,7 @@ def test_old_deliveries_and_deleted_hooks_are_removed(queue: Queue) -> None:
 def test_no_session_reads_secrets_and_a_worker_is_given_that_of_a_delivery(queue: Queue, connect: Any) -> None:
     queue.hook()
     queue.send("A")
-    [([secret],)] = queue.rows("select secrets from bds.claim_deliveries()")
+    [([secret],)] = queue.rows("select secrets from bds_service.claim_deliveries()")
     assert secret.startswith("whsec_")
     for role in ("bds_reader", "bds_writer", "bds_service", "bds_worker", "bds_operator"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -426,7 +426,7 @@ def test_the_service_sees_only_hooks_of_the_company_of_its_session(queue: Queue,
     service = connect("bds_service", "beta")
     assert service.execute("select from bds.hooks").fetchall() == []
     for call in (
-        f"bds.lock_hook('acme', '{hook}')",
+        f"bds_service.lock_hook('acme', '{hook}')",
         f"bds.delete_hook('acme', '{hook}')",
         "bds.create_hook('acme', null, 'http://x/')",
     ):
@@ -489,7 +489,7 @@ def test_the_duration_of_an_attempt_is_optional(queue: Queue) -> None:
     queue.send("A")
     [claimed] = queue.claim()
     attempts = json.dumps([{**claimed, "body": None, "status": 200}])
-    assert queue.rows("select state from bds.record_attempts(%s)", (attempts,)) == [("delivered",)]
+    assert queue.rows("select state from bds_service.record_attempts(%s)", (attempts,)) == [("delivered",)]
     assert (
         queue.deliveries(hook)[0]["attempts"][0].items() >= {"status": 200, "durationMs": 0, "error": None, "reply": None}.items()
     )

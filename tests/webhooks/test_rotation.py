@@ -61,11 +61,11 @@ def test_the_previous_secret_signs_for_a_day_and_is_then_deleted(queue: Queue) -
     day = "select ends_at - now() between '23:59' and '24:00' from bds.hook_secrets"
     assert queue.operator.rows(day) == [(True,)]
     queue.send("A")
-    assert queue.rows("select secrets from bds.claim_deliveries()") == [([second, first],)]
-    queue.rows("select bds.forget_deliveries('1 day')")
+    assert queue.rows("select secrets from bds_service.claim_deliveries()") == [([second, first],)]
+    queue.rows("select bds_service.forget_deliveries('1 day')")
     assert queue.operator.rows("select previous from bds.hook_secrets") == [(first,)]
     queue.operator.rows("update bds.hook_secrets set ends_at = now() - interval '1 s' returning 1")
-    queue.rows("select bds.forget_deliveries('1 day')")
+    queue.rows("select bds_service.forget_deliveries('1 day')")
     assert queue.operator.rows("select secret, previous, ends_at from bds.hook_secrets") == [(second, None, None)]
 
 

@@ -31,7 +31,7 @@ class Condition:
     values: tuple[str, ...]
 
     def members(self) -> dict[str, Any]:
-        """The members of the JSON that bds.refit_hook takes."""
+        """The members of the JSON that bds_service.refit_hook takes."""
         return {
             "entity": self.entity,
             "joins": self.joins,
