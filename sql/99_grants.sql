@@ -41,8 +41,8 @@ grant select on
     bds.linkage_weights, bds.mappers, bds.positions, bds.versions
     to bds_operator, bds_reader, bds_writer;
 grant execute on function
-    bds.change_values, bds.diff, bds.find_version, bds.first_change, bds.import_report, bds.row_at, bds.row_history, bds.rows_at,
-    bds.set_range, bds.set_version, bds.version_of
+    bds.change_values, bds.diff, bds.first_change, bds.import_report, bds.row_at, bds.row_history, bds.rows_at, bds.set_range,
+    bds.set_version, bds.version_of, bds_service.find_version
     to bds_operator, bds_reader, bds_writer;
 grant usage on schema past to bds_operator, bds_reader, bds_importer;  -- its views are granted by bds.register
 grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_importer;
@@ -66,14 +66,15 @@ grant execute on function
 
 -- The service: accounts, mappers, and the hooks of the company that the session names ---------------------------------------------
 
-grant select on bds.api_keys, bds.problem_counts to bds_operator, bds_service;
+grant select on bds.api_keys, bds.problem_counts, bds.versions to bds_operator, bds_service;
 grant select on
     bds.deliveries, bds.delivery_attempts, bds.hook_columns, bds.hook_filters, bds.hook_health, bds.hook_positions, bds.hook_queue,
     bds.hook_states, bds.hooks
     to bds_operator, bds_service, bds_worker;
 grant execute on function bds_service.delivery_json, bds_service.hook_json, bds_service.misfit to bds_operator, bds_service, bds_worker;
 grant execute on function
-    bds.create_hook, bds.delete_hook, bds.retry_delivery, bds.rotate_hook, bds.test_hook, bds.update_hook, bds_service.lock_hook
+    bds.create_hook, bds.delete_hook, bds.forget_version, bds.name_version, bds.retry_delivery, bds.rotate_hook, bds.test_hook,
+    bds.update_hook, bds_service.find_version, bds_service.lock_hook
     to bds_operator, bds_service;
 grant execute on function
     bds.create_key, bds.delete_mapper, bds.maintain, bds.put_mapper, bds.reap_imports, bds.revoke_key, bds.set_password,

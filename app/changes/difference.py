@@ -122,7 +122,7 @@ async def _registered(connection: Session, company: str, since: Past, entities: 
     names = [each.name for each in entities]
     statement = """
         select e.name from unnest(%s::text[]) e (name)
-        where (select v.registered_id from bds.find_version(%s, %s, entity => e.name) v) is null
+        where (select v.registered_id from bds_service.find_version(%s, %s, entity => e.name) v) is null
     """
     rows = await (await connection.execute(statement, (names, company, since.version))).fetchall()
     return {name for (name,) in rows}

@@ -16,7 +16,7 @@ from app.errors import ServiceError
 
 # Rows have the columns of the time that is given, or else of the version's: columns change between two changes of a company.
 FIND: LiteralString = """
-    from bds.find_version(%(company)s, %(version)s::int8, %(time)s::timestamptz, %(name)s::text, %(entity)s::text) v
+    from bds_service.find_version(%(company)s, %(version)s::int8, %(time)s::timestamptz, %(name)s::text, %(entity)s::text) v
 """
 FOUND: LiteralString = "v.id, v.first_id, v.last_id, v.erasures, v.is_to_come, v.is_unsure, v.registered_id"
 NAME_VERSION: LiteralString = f"""
@@ -94,7 +94,10 @@ async def name_range(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What bds.find_version says of a moment that is not ahead.  registered: where the entity is first; None if it is there."""
+    """What bds_service.find_version says of a moment that is not ahead.
+
+    registered: the first version at which the entity is registered; None if it is at this one.
+    """
 
     moment: Moment
     version: int

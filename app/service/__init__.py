@@ -7,7 +7,8 @@ Modules:
     lifeline            a child's end of the socket to its parent
     application         the aiohttp application and its background tasks
     middleware          request ids, error responses, common headers, the log line, metrics
-    routes              one handler for each route outside the web pages
+    routes              one handler for each route outside the web pages: data_routes, feed_routes, hook_routes; and with what these
+                        share, senders
     openapi             the OpenAPI description, of the routes in operations, with the schemas in schemas
     maintenance         periodic work in the database
     metrics_endpoint    /metrics, and the sampling of gauges

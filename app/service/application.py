@@ -16,10 +16,12 @@ from app.auth.login import Login
 from app.changes.hub import Hub
 from app.database.database import Database
 from app.metrics import Sampler
+from app.service.data_routes import odata
 from app.service.maintenance import run_maintenance
 from app.service.metrics_endpoint import run_sampling
 from app.service.middleware import DATABASE, FAILURE_PAGE, add_headers, handle_expect, wrap_request
-from app.service.routes import GATE, HUB, LOGIN, ROUTES, SAMPLER, odata
+from app.service.routes import ROUTES
+from app.service.senders import GATE, HUB, LOGIN, SAMPLER
 from app.tasks import cancel_and_wait
 from app.web import Site, routes
 from app.wire.streams import STREAMS, Streams

@@ -24,6 +24,7 @@ from app.database.database import Database
 from app.database.replicas import READS, Reads
 from app.errors import ALTERED, ERRORS, REPLACED, SQLSTATES, ServiceError, disk_full
 from app.odata.request import JsonFormat, error_content, refused_method
+from app.query.check.moments import GENERATION
 from app.service.sockets import EXHAUSTED
 from app.wire import answers
 from app.wire.cors import cors_headers, preflight
@@ -173,6 +174,8 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
         headers.setdefault("Strict-Transport-Security", "max-age=31536000")
     if request[TARGET].is_odata:
         headers["OData-Version"] = "4.0"
+    if request[TARGET].has_versions:
+        headers["X-BDS-Generation"] = GENERATION
     for name, value in cors_headers(request, request[TARGET], request.app[DATABASE].config.cors_origins).items():
         headers.add(name, value)
 

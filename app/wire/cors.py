@@ -14,11 +14,15 @@ from app.wire.target import Target
 AREAS = frozenset(("odata", "changes", "hooks", "import", "mappers", "export"))  # everything under /api and /c
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 REQUEST_HEADERS = (
-    *("Authorization", "X-API-Key", "If-None-Match", "Prefer", "Content-Type", "OData-Version", "OData-MaxVersion"),
+    *("Authorization", "X-API-Key", "If-None-Match", "Prefer", "Content-Type", "Content-Encoding", "Accept", "Idempotency-Key"),
+    *("Last-Event-ID", "X-BDS-Position", "OData-Version", "OData-MaxVersion"),
     *("MIME-Version", "X-CSRF-Token"),  # UI5 sends these with a $batch; they have no effect
 )
 FAMILIES = ("odata-", "sap-", "x-sap-")  # of further headers, in lower case
-EXPOSED = "ETag, OData-Version, Warning, Location, Retry-After"
+EXPOSED = (
+    "ETag, OData-Version, Warning, Location, Retry-After, Preference-Applied, Idempotency-Replayed, Content-Disposition,"
+    " X-BDS-Generation, X-Request-Id"
+)
 MAX_AGE = "7200"  # seconds that a browser keeps the answer to a preflight: as long as any of them does
 
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from app.wire import urls
 
 ODATA = "/api/odata"
-IMPORTS = frozenset({"import", "imports"})
+IMPORTS = frozenset({"import", "imports", "revert", "versions"})
 OPERATION = frozenset({"healthz", "readyz", "metrics", "openapi.json"})
 
 
@@ -21,6 +21,11 @@ class Target(NamedTuple):
     @property
     def is_odata(self) -> bool:
         return self.area == "odata"
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether its answers depend on the versions of a company: all of /c and exports."""
+        return self.area in ("changes", "stream", "hooks", "export") and bool(self.segment)
 
     @property
     def company(self) -> str:

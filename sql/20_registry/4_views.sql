@@ -47,6 +47,22 @@ end
 $$;
 comment on function bds_registry.drop_views(text) is 'Drops the views of an entity';
 
+create or replace function bds.drop_views(entity_name text)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from bds.entities e where e.name = entity_name) then
+        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity_name), 'null'));
+    end if;
+    perform bds_registry.drop_views(entity_name);
+end
+$$;
+comment on function bds.drop_views(text) is
+    'Drops the views of an entity, which depend on the types of its columns: before alter table, and bds.register after it, in one '
+    'transaction';
+
 create function bds_registry.shown(this bds.fields, expression text)
     returns text
     language sql

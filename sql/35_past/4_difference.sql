@@ -6,6 +6,23 @@
 --
 -- Beside $1 to $4 (1_parts.sql), which are of the later end, $5 is the version of the earlier end and $6 its time.
 
+create function bds_past.merged(this bds.entities, changes text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_impl.fill(
+        $sql$(
+        select past.merge({old} order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from {changes} and l.row_id = c.row_id
+    )$sql$,
+        'old', bds_past.old_value(this.name), 'changes', changes
+    );
+$$;
+comment on function bds_past.merged(bds.entities, text) is 'SQL for the changes l of the row of change c as one row: their merged old values (state)';
+
 create function bds_past.difference_scope(this bds.entities)
     returns jsonb
     language sql
@@ -13,9 +30,11 @@ create function bds_past.difference_scope(this bds.entities)
     set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object(
-        'entity', this.name, 'table', this.table_name::text, 'old', bds_past.old_value(this.name), 'updated_at', bds_past.updated_at(),
+        'entity', this.name, 'table', this.table_name::text, 'updated_at', bds_past.updated_at(),
         'present', format('json_object(%s returning json)::jsonb', bds_change_log.row_members(this, 't')),
-        'after', bds_past.later(this.name), 'between', bds_past.later(this.name, '$5', '$6'),
+        'later', bds_past.merged(this, bds_past.later(this.name)),
+        'between', bds_past.merged(this, bds_past.later(this.name, '$5', '$6') || ' and l.id <= c.id'),
+        'changes_between', bds_past.later(this.name, '$5', '$6'),
         'fields', jsonb_agg(
             jsonb_build_object('field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'))
             order by f.ordinal),
@@ -56,11 +75,7 @@ cross join lateral (
     - case when $4 < {begins} then {field:L} else '' end
     {end late}
     as state
-    from (
-        select past.merge({old} order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from {after} and l.row_id = c.row_id
-    ) g
+    from {later} g
     offset 0
 ) l
 cross join lateral (
@@ -72,11 +87,7 @@ cross join lateral (
     - case when $6 < {begins} then {field:L} else '' end
     {end late}
     as state
-    from (
-        select past.merge({old} order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from {between} and l.row_id = c.row_id and l.id <= c.id
-    ) g
+    from {between} g
     offset 0
 ) e
 cross join lateral (select {each fields|, }{value} as {field:I}{end fields} from (select l.state) g) n
@@ -94,7 +105,7 @@ cross join lateral (
 where c.company_id = $1 and c.entity = {entity:L} and c.id > $5 and c.id <= $2 and c.created_at >= $6 and c.created_at <= $3
     and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
-        select 1 from {between} and l.row_id = c.row_id and l.id > c.id and l.id <= $2 and l.created_at <= $3
+        select 1 from {changes_between} and l.row_id = c.row_id and l.id > c.id and l.id <= $2 and l.created_at <= $3
     )
     $sql$, bds_past.difference_scope(this));
 $$;
@@ -126,6 +137,14 @@ from ({rows}) d')
     loop
         perform bds_registry.make_view(format('past.%I', this.name || '_' || part.column1), this, bds_impl.expand(part.column2, scope));
         perform bds_registry.run(format('grant select on past.%I to bds_operator, bds_reader', this.name || '_' || part.column1));
+        perform bds_registry.run(format('comment on column past.%I.%I is %L', this.name || '_' || part.column1, c.name, c.description))
+        from (
+            values (0, '@id', 'The row''s id', 'ends'), (0, '@version', 'The row''s last change between the two versions', null),
+                (0, '@operation', 'create, update or delete', null), (0, '@columns', 'The fields that differ; of a create or delete all', null)
+            union all
+            select f.ordinal, '@' || f.ordinal, f.name || ' as of the earlier version', 'ends' from bds.fields f where f.entity = this.name
+        ) c (n, name, description, alone)
+        where c.alone is null or c.alone = part.column1;
     end loop;
 end
 $$;

@@ -1,6 +1,53 @@
 -- Versions: ids of changes, times that stand for them, names.
 
-create or replace function bds.find_version(
+create function bds_past.search(company text, at timestamptz, first bigint, last bigint)
+    returns bigint
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    low    bigint := first - 1;
+    high   bigint := first - 1;
+    middle bigint;
+    begins timestamptz;  -- the month that is searched
+    ends   timestamptz;
+    time   timestamptz;
+begin
+    select m.month, m.first_id - 1 into begins, low
+    from bds.change_months m
+    where m.company_id = company and m.month <= at and m.first_id >= first
+    order by m.month desc limit 1;
+    if not found then
+        return first - 1;
+    end if;
+    select m.month, m.first_id - 1 into ends, high
+    from bds.change_months m
+    where m.company_id = company and m.month > begins
+    order by m.month limit 1;
+    high := coalesce(high, last);
+    while low < high loop  -- ids and times rise together, and ids have no gaps
+        middle := (low + high + 1) / 2;
+        select l.created_at into time
+        from bds.change_log l
+        where l.company_id = company and l.id = middle and l.created_at >= begins and l.created_at < coalesce(ends, 'infinity');
+        if not found then
+            return null;
+        elsif time <= at then
+            low := middle;
+        else
+            high := middle - 1;
+        end if;
+    end loop;
+    return low;
+end
+$$;
+comment on function bds_past.search(text, timestamptz, bigint, bigint) is
+    'The last change that is not later than a time, of those that are kept, the one before them if all are later; null if retention has '
+    'just dropped one of them';
+
+create or replace function bds_service.find_version(
     company text, version bigint default null, at timestamptz default null, name text default null, entity text default null,
     out id bigint, out logged_at timestamptz, out moment timestamptz, out first_id bigint, out last_id bigint, out erasures bigint,
     out is_to_come boolean, out is_unsure boolean, out is_whole boolean, out registered_id bigint
@@ -12,13 +59,6 @@ create or replace function bds.find_version(
     set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
-declare
-    low    bigint;
-    high   bigint;
-    middle bigint;
-    begins timestamptz;  -- the month that is searched
-    ends   timestamptz;
-    time   timestamptz;
 begin
     perform bds.require_company(company);
     first_id := bds.first_change(company);
@@ -32,31 +72,7 @@ begin
         is_unsure := at < coalesce(
             (select m.month from bds.change_months m where m.company_id = company and m.first_id = find_version.first_id),
             date_trunc('month', now(), 'UTC'));
-        -- ids and times rise together, and ids have no gaps
-        select m.month, m.first_id - 1 into begins, low
-        from bds.change_months m
-        where m.company_id = company and m.month <= at and m.first_id >= find_version.first_id
-        order by m.month desc limit 1;
-        select m.month, m.first_id - 1 into ends, high
-        from bds.change_months m
-        where m.company_id = company and m.month > begins
-        order by m.month limit 1;
-        high := case when begins is null then first_id - 1 else coalesce(high, last_id) end;
-        low := coalesce(low, first_id - 1);
-        while low < high loop
-            middle := (low + high + 1) / 2;
-            select l.created_at into time
-            from bds.change_log l
-            where l.company_id = company and l.id = middle and l.created_at >= begins and l.created_at < coalesce(ends, 'infinity');
-            if not found then
-                return;  -- retention has just dropped it
-            elsif time <= at then
-                low := middle;
-            else
-                high := middle - 1;
-            end if;
-        end loop;
-        version := low;
+        version := bds_past.search(company, at, first_id, last_id);
     elsif version is null then
         version := last_id;
     end if;
@@ -73,7 +89,7 @@ begin
     end if;
 end
 $$;
-comment on function bds.find_version(text, bigint, timestamptz, text, text) is
+comment on function bds_service.find_version(text, bigint, timestamptz, text, text) is
     'A version by its id, as of a time or by its name, else the last one: its id and time (null if there is no such name, or a change was dropped meanwhile), '
     'the time whose columns its rows have, the first change that is kept and the last one, the number of the last erasure; is_to_come and '
     'is_unsure of a time: it lies ahead, or before what is kept; is_whole: the version does not split the changes of a transaction; registered_id: the first version at which an entity is '
@@ -100,7 +116,7 @@ begin
     end if;
     perform bds_change_log.lock_first_change(company);
     select * into version
-    from bds.find_version(
+    from bds_service.find_version(
         company, case when is_id then least("when"::numeric, 9223372036854775806)::bigint end,
         case when not is_id and not is_name then "when"::timestamptz end, case when is_name then "when" end
     );
@@ -151,7 +167,7 @@ create function bds_past.registered_at(company text, entity text)
 as $$
     select v.id + case when v.logged_at < b.at then 1 else 0 end
     from bds_past.begin_of(entity) b (at)
-    cross join lateral bds.find_version(company, at => least(b.at, clock_timestamp())) v;
+    cross join lateral bds_service.find_version(company, at => least(b.at, clock_timestamp())) v;
 $$;
 comment on function bds_past.registered_at(text, text) is 'The first version at which an entity was registered';
 
@@ -208,7 +224,7 @@ create function bds_past.set_end(company text, version bigint)
 as $$
     select set_config('bds.version', v.id::text, true), set_config('bds.version_time', v.logged_at::text, true),
         set_config('bds.moment', v.moment::text, true), set_config('bds.version_is_whole', v.is_whole::text, true)
-    from bds.find_version(company, version) v;
+    from bds_service.find_version(company, version) v;
 $$;
 comment on function bds_past.set_end(text, bigint) is 'Sets the settings that the views of the past read';
 
@@ -234,7 +250,7 @@ begin
                 'infinity, epoch', coalesce(quote_literal(name), 'null'));
     end if;
     if given is null then
-        given := (select v.last_id from bds.find_version(company) v);
+        given := (select v.last_id from bds_service.find_version(company) v);
     end if;
     perform bds_past.check_version(company, given);
     insert into bds.versions as v (company_id, name, version, at, actor)

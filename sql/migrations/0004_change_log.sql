@@ -229,7 +229,7 @@ comment on column bds.versions.created_at is 'When the version was given this na
 comment on column bds.versions.actor is 'Who has named it';
 
 alter table bds.versions enable row level security;
-create policy own_company on bds.versions to bds_reader, bds_writer
+create policy own_company on bds.versions to bds_reader, bds_service, bds_writer
     using (company_id = current_setting('bds.company', true));
 create policy every_company on bds.versions to bds_operator using (true);
 

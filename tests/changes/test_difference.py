@@ -99,7 +99,9 @@ def test_a_filter_compares_the_rows_that_match_at_each_end(ask: Ask) -> None:
         ("4", "create"),
     ]
     assert [each[:2] for each in brief(difference(ask, since="5", filter="id = 'code:P1'"))] == [("1", "update")]
-    assert [each[:2] for each in brief(difference(ask, since="5", filter="category IN ('code:C', 'id:8') AND id <= 2", sort="rowId"))] == [
+    assert [
+        each[:2] for each in brief(difference(ask, since="5", filter="category IN ('code:C', 'id:8') AND id <= 2", sort="rowId"))
+    ] == [
         ("1", "update"),
         ("2", "update"),
     ]
@@ -107,7 +109,7 @@ def test_a_filter_compares_the_rows_that_match_at_each_end(ask: Ask) -> None:
 
 def test_ends_are_ids_times_and_names(ask: Ask, operator: Operator) -> None:
     operator.connection.execute("select bds.name_version('acme', 'before', 5)")
-    [(at,)] = operator.rows("select bds.api_time(created_at) from bds.changes where company_id = 'acme' and id = 7")
+    [(at,)] = operator.rows("select bds_service.api_time(created_at) from bds.changes where company_id = 'acme' and id = 7")
     whole = difference(ask, since="5", version="7")
     assert difference(ask, since="before", at=at) == difference(ask, since="before", version=at) == whole
     assert whole["version"] == 7

@@ -38,7 +38,7 @@ SHELVES = """
 AGAIN = "select bds.register('{}', entity => 'stores', singular => 'store')"
 WRITES = ("insert into {} (code) values ('b')", "update {} set code = code || 'x'", "delete from {}")
 # registering makes them anew
-DROP_VIEWS = "drop view api.stores, my.stores, past.stores_changed, past.stores_unchanged"
+DROP_VIEWS = "select bds.drop_views('stores')"
 ALTERATIONS = {
     "add": "alter table data.stores add column manager text",
     "add with default": "alter table data.stores add column manager text not null default 'nobody'",

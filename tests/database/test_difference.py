@@ -38,7 +38,8 @@ def difference(operator: Operator, since: int, until: int, entity: str = "stores
 def expected(operator: Operator, since: int, until: int, fields: set[str]) -> dict[int, tuple[Any, ...]]:
     """The same from all rows as of both ends; of the columns that there are now."""
     old, new = (
-        {id: {name: row.get(name) for name in fields} for id, row in rows_at(operator, version).items()} for version in (since, until)
+        {id: {name: row.get(name) for name in fields} for id, row in rows_at(operator, version).items()}
+        for version in (since, until)
     )
     rows: dict[int, tuple[Any, ...]] = {}
     for id in old.keys() | new.keys():
@@ -75,9 +76,7 @@ def test_the_difference_of_any_two_versions_is_that_of_all_their_rows(acme: Oper
             ),
         )
     last = acme.rows(VERSION)[0][0]
-    last_changes = {
-        (row, id) for row, id in acme.rows("select row_id, id from bds.changes where company_id = 'acme'")
-    }
+    last_changes = {(row, id) for row, id in acme.rows("select row_id, id from bds.changes where company_id = 'acme'")}
     fields = {"id", "code", "city", "size", "updatedAt"}
     operations = set()
     for since, until in ranges(last):
@@ -116,7 +115,9 @@ def test_columns_that_came_went_or_changed_their_names_are_compared_under_their_
         found = difference(acme, since, until)
         # a column that was added, or dropped, without a change of the row changes no row
         wanted = expected(acme, since, until, fields)
-        assert {id: (row[0], row[2], row[3]) for id, row in found.items()} == {id: (w[0], w[2], w[3]) for id, w in wanted.items()}, (since, until)
+        assert {id: (row[0], row[2], row[3]) for id, row in found.items()} == {
+            id: (w[0], w[2], w[3]) for id, w in wanted.items()
+        }, (since, until)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,9 @@ def test_what_is_no_longer_kept_has_no_difference(acme: Operator) -> None:
 def test_an_id_a_time_and_a_name_mean_a_version(acme: Operator, connect) -> None:
     acme.write("acme", "update data.stores set size = 2")
     acme.write("acme", "update data.stores set size = 3")
-    times = [at for (at,) in acme.rows("select bds.api_time(created_at) from bds.changes where company_id = 'acme' order by id")]
+    times = [
+        at for (at,) in acme.rows("select bds_service.api_time(created_at) from bds.changes where company_id = 'acme' order by id")
+    ]
     assert acme.rows("select bds.name_version('acme', 'year-end', 2)") == [(True,)]
     assert acme.rows("select bds.name_version('acme', 'year-end', 1)") == [(False,)]
     assert acme.rows("select bds.name_version('acme', 'latest', actor => 'me')") == [(True,)]
@@ -180,7 +183,15 @@ def test_an_id_a_time_and_a_name_mean_a_version(acme: Operator, connect) -> None
         text: acme.rows("select bds.version_of('acme', %s)", (text,))[0][0]
         for text in ("0", "2", "latest", "year-end", "2001-01-01", *times, times[1].replace("Z", "+00:00"))
     }
-    assert found == {"0": 0, "2": 2, "latest": 3, "year-end": 1, "2001-01-01": 0, **dict(zip(times, (1, 2, 3), strict=True)), times[1].replace("Z", "+00:00"): 2}
+    assert found == {
+        "0": 0,
+        "2": 2,
+        "latest": 3,
+        "year-end": 1,
+        "2001-01-01": 0,
+        **dict(zip(times, (1, 2, 3), strict=True)),
+        times[1].replace("Z", "+00:00"): 2,
+    }
     assert acme.rows("select bds.forget_version('acme', 'latest'), bds.forget_version('acme', 'nobody')") == [(True, False)]
     for text, state in {
         **{"latest": "BD002", "4": "BD002", "9999999999999999999999": "BD002", "2999-01-01": "BD002"},

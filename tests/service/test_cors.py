@@ -9,7 +9,10 @@ import pytest
 from tests.service.serving import Reply, Service, running
 
 LISTED, OTHER = "https://app.example.com", "https://evil.example"
-EXPOSED = {"ETag", "OData-Version", "Warning", "Location", "Retry-After"}
+EXPOSED = {
+    *("ETag", "OData-Version", "Warning", "Location", "Retry-After", "Preference-Applied", "Idempotency-Replayed"),
+    *("Content-Disposition", "X-BDS-Generation", "X-Request-Id"),
+}
 PATHS = (
     "/api/odata/demo/products", "/api/odata/demo", "/c/demo/products", "/c/demo/changes", "/c/demo/hooks", "/api/demo/import",
     "/api/demo/imports", "/api/demo/mappers", "/api/demo/products", "/api/products",
@@ -40,6 +43,7 @@ def test_a_preflight_of_a_listed_origin_is_answered_without_authentication(servi
     assert reply.headers["Access-Control-Allow-Origin"] == LISTED and "Origin" in reply.headers.get_all("Vary")
     names = set(reply.headers["Access-Control-Allow-Headers"].lower().split(", "))
     assert names >= {"authorization", "x-api-key", "if-none-match", "prefer", "content-type", "odata-maxversion", "odata-isolation"}
+    assert names >= {"accept", "content-encoding", "idempotency-key", "last-event-id", "x-bds-position"}
     assert names >= {"mime-version", "x-csrf-token", "sap-cancel-on-close", "x-sap-security-session"}, "which UI5 sends"
     assert not names & {"x-other", "sapling"}
     assert {"GET", "HEAD", "POST"} <= set(reply.headers["Access-Control-Allow-Methods"].split(", "))

@@ -10,7 +10,8 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from app.service import application
-from app.service.routes import ROUTES, odata
+from app.service.data_routes import odata
+from app.service.routes import ROUTES
 from tests.service.serving import Reply, Service
 
 # the target of a request, and whether it takes the short way

@@ -1,0 +1,139 @@
+"""The routes that read: OData, rows, the change log, exports."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import web
+
+from app.auth.login import identify
+from app.changes import history, stream
+from app.changes.difference import read_counts, read_difference
+from app.changes.log import read_changes
+from app.changes.rows import read_row, read_rows, split_moment
+from app.export import response as exports
+from app.odata import batch
+from app.odata.request import check_method, is_batch
+from app.odata.response import respond
+from app.service.middleware import DATABASE, TARGET, Handler
+from app.service.openapi import describe
+from app.service.senders import (
+    GATE,
+    HUB,
+    JSON,
+    entity_of,
+    identity_of,
+    require_read,
+    send_data,
+    with_current_catalog,
+)
+from app.wire import answers, urls
+from app.wire.streams import STREAMS
+from app.wire.target import ODATA
+
+
+@with_current_catalog
+async def odata(request: web.Request) -> web.StreamResponse:
+    path, extended = request.rel_url.raw_path, request.app[DATABASE].config.odata_extended
+    # before the credentials, as everywhere: a method that the parser does not know is refused before there are headers
+    check_method(request.method, path, extended=extended)
+    identity = await identify(request.app[GATE], request, basic_only=True)
+    company = request[TARGET].company
+    identity.require("read", company)
+    if extended and is_batch(path):
+        return await batch.respond(request.app[DATABASE], request, request.app[STREAMS], company)
+    return await respond(request.app[DATABASE], request, request.app[STREAMS])
+
+
+@with_current_catalog
+async def rows(request: web.Request) -> web.StreamResponse:
+    company, entity = await require_read(request), entity_of(request)
+    options = urls.decode_query(request.rel_url.raw_path_qs)
+    read = read_difference if any(name == "since" for name, _ in options) else read_rows
+    return await send_data(request, await read(request.app[DATABASE], company, entity, options))
+
+
+@with_current_catalog
+async def difference(request: web.Request) -> web.StreamResponse:
+    company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
+    return await send_data(request, await read_counts(request.app[DATABASE], company, options))
+
+
+@with_current_catalog
+async def row(request: web.Request) -> web.StreamResponse:
+    company, entity = await require_read(request), entity_of(request)
+    options = urls.decode_query(request.rel_url.raw_path_qs)
+    return await send_data(request, await read_row(request.app[DATABASE], company, entity, request.match_info["id"], options))
+
+
+@with_current_catalog
+async def row_history(request: web.Request) -> web.StreamResponse:
+    company, entity = await require_read(request), entity_of(request)
+    moment, rest = split_moment(urls.decode_query(request.rel_url.raw_path_qs))
+    page = urls.read_page(rest)
+    body = await history.read_history(request.app[DATABASE], company, entity, request.match_info["id"], moment, *page)
+    return await answers.send(request, body, JSON)
+
+
+async def change_log(request: web.Request) -> web.StreamResponse:
+    company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
+    return await send_data(request, await read_changes(request.app[DATABASE], company, options))
+
+
+async def change_stream(request: web.Request) -> web.StreamResponse:
+    company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
+    start = stream.read_request(request.app[DATABASE].catalog, options, request.headers)
+    return await stream.respond(request.app[HUB], request, company, start, request.app[STREAMS].stall)
+
+
+async def index(request: web.Request) -> web.StreamResponse:
+    company = await require_read(request)
+    urls.refuse_options(request.rel_url.raw_path_qs)
+    id, catalog = quote(company), request.app[DATABASE].catalog
+    found = {
+        "entities": [{"name": name, "url": f"/c/{id}/{name}"} for name in catalog.entities],
+        "links": {
+            "odata": f"{ODATA}/{id}",
+            "changes": f"/c/{id}/changes",
+            "hooks": f"/c/{id}/hooks",
+            "import": f"/api/{id}/import",
+            "imports": f"/api/{id}/imports",
+            "mappers": f"/api/{id}/mappers",
+            "openapi": "/openapi.json",
+            "docs": "/docs",
+        },
+    }
+    body = msgspec.json.encode(found)
+    return await answers.send(request, body, {**JSON, "ETag": answers.weak_tag(body)})
+
+
+async def description(request: web.Request) -> web.StreamResponse:
+    await identity_of(request)
+    urls.refuse_options(request.rel_url.raw_path_qs)
+    body = describe(request.app[DATABASE].catalog)
+    return await answers.send(request, body, {**JSON, "ETag": answers.weak_tag(body)})
+
+
+@with_current_catalog
+async def export(request: web.Request) -> web.StreamResponse:
+    identity, names = await identity_of(request), request.match_info
+    app, company = request.app, names.get("company")
+    return await exports.respond(app[DATABASE], request, app[STREAMS], identity, company, names["entity"])
+
+
+# method, path, handler; GET includes HEAD
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("*", ODATA + "/{path:(?s:.*)}", odata),
+    ("*", ODATA, odata),
+    ("GET", "/c/{company}", index),
+    ("GET", "/c/{company}/changes", change_log),
+    ("GET", "/c/{company}/changes/stream", change_stream),
+    ("GET", "/c/{company}/diff", difference),
+    ("GET", "/c/{company}/{entity}", rows),
+    ("GET", "/c/{company}/{entity}/{id}", row),
+    ("GET", "/c/{company}/{entity}/{id}/history", row_history),
+    ("GET", "/openapi.json", description),
+    ("GET", "/api/{company}/{entity:(?!(?:import|imports|mappers|revert|versions)$)[^{}/]+}", export),
+    ("GET", "/api/{entity}", export),
+)

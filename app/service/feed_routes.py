@@ -1,0 +1,138 @@
+"""The routes of imports, mappers and names of versions."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from app.changes import versions
+from app.errors import ServiceError
+from app.feed import receive
+from app.mapper import store as mappers
+from app.service.middleware import DATABASE, Handler
+from app.service.senders import (
+    JSON,
+    require_import,
+    require_read,
+)
+from app.wire import answers, bodies, urls
+
+
+async def import_document(request: web.Request) -> web.StreamResponse:
+    company, actor = await require_import(request)
+    status, report = await receive.import_request(request.app[DATABASE], request, company, actor)
+    headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
+    return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
+
+
+async def imports(request: web.Request) -> web.StreamResponse:
+    (company, _), options = await require_import(request), urls.decode_query(request.rel_url.raw_path_qs)
+    return await answers.send(request, receive.dump(await receive.imports(request.app[DATABASE], company, options)), JSON)
+
+
+async def import_report(request: web.Request) -> web.StreamResponse:
+    company, _ = await require_import(request)
+    return await answers.send(
+        request, receive.dump(await receive.show(request.app[DATABASE], company, request.match_info["id"])), JSON
+    )
+
+
+async def cancel_import(request: web.Request) -> web.StreamResponse:
+    company, _ = await require_import(request)
+    await receive.cancel(request.app[DATABASE], company, request.match_info["id"])
+    return web.Response(status=204)
+
+
+async def revert_import(request: web.Request) -> web.StreamResponse:
+    company, actor = await require_import(request)
+    status, report = await receive.revert_request(request.app[DATABASE], request, company, actor, request.match_info["id"])
+    headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
+    return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
+
+
+async def import_errors(request: web.Request) -> web.StreamResponse:
+    (company, _), options = await require_import(request), urls.decode_query(request.rel_url.raw_path_qs)
+    page = await receive.errors(request.app[DATABASE], company, request.match_info["id"], options)
+    return await answers.send(request, receive.dump(page), JSON)
+
+
+async def mapper_list(request: web.Request) -> web.StreamResponse:
+    company, _ = await require_import(request)
+    limit, offset = urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
+    return await answers.send(request, receive.dump(await mappers.listed(request.app[DATABASE], company, limit, offset)), JSON)
+
+
+async def mapper_text(request: web.Request) -> web.StreamResponse:
+    company, _ = await require_import(request)
+    stored = await mappers.show(request.app[DATABASE], company, request.match_info["name"])
+    return await answers.send(
+        request, stored.text.encode(), {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+    )
+
+
+async def put_mapper(request: web.Request) -> web.StreamResponse:
+    (company, actor), name = await require_import(request), request.match_info["name"]
+    if request.content_type != "text/plain":
+        raise ServiceError("unsupported_media_type", f"expected text/plain, got {request.content_type}")
+    async with bodies.body_deadline():
+        text = await request.read()
+    created = await mappers.put(request.app[DATABASE], company, name, text, actor)
+    return web.Response(status=201, headers={"Location": request.rel_url.raw_path}) if created else web.Response(status=204)
+
+
+async def delete_mapper(request: web.Request) -> web.StreamResponse:
+    company, _ = await require_import(request)
+    await mappers.delete(request.app[DATABASE], company, request.match_info["name"])
+    return web.Response(status=204)
+
+
+async def preview_mapper(request: web.Request) -> web.StreamResponse:
+    company, _ = await require_import(request)
+    document = await receive.preview(request.app[DATABASE], request, company, request.match_info["name"])
+    return await answers.send(request, document, JSON)
+
+
+async def version_list(request: web.Request) -> web.StreamResponse:
+    company, page = await require_read(request), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
+    return await answers.send(request, receive.dump(await versions.listed(request.app[DATABASE], company, *page)), JSON)
+
+
+async def show_version(request: web.Request) -> web.StreamResponse:
+    company = await require_read(request)
+    urls.refuse_options(request.rel_url.raw_path_qs)
+    found = await versions.show(request.app[DATABASE], company, request.match_info["name"])
+    return await answers.send(request, receive.dump(found), JSON)
+
+
+async def put_version(request: web.Request) -> web.StreamResponse:
+    (company, actor), name = await require_import(request), request.match_info["name"]
+    urls.refuse_options(request.rel_url.raw_path_qs)
+    found, is_new = await versions.put(request.app[DATABASE], company, name, await bodies.small_body(request), actor)
+    headers = {"Location": request.rel_url.raw_path} if is_new else {}
+    return web.json_response(found, status=201 if is_new else 200, headers=headers)
+
+
+async def delete_version(request: web.Request) -> web.StreamResponse:
+    company, _ = await require_import(request)
+    urls.refuse_options(request.rel_url.raw_path_qs)
+    await versions.delete(request.app[DATABASE], company, request.match_info["name"])
+    return web.Response(status=204)
+
+
+# method, path, handler; GET includes HEAD
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("POST", "/api/{company}/import", import_document),
+    ("GET", "/api/{company}/imports", imports),
+    ("GET", "/api/{company}/imports/{id}", import_report),
+    ("DELETE", "/api/{company}/imports/{id}", cancel_import),
+    ("GET", "/api/{company}/imports/{id}/errors", import_errors),
+    ("POST", "/api/{company}/imports/{id}/revert", revert_import),
+    ("GET", "/api/{company}/mappers", mapper_list),
+    ("GET", "/api/{company}/mappers/{name}", mapper_text),
+    ("PUT", "/api/{company}/mappers/{name}", put_mapper),
+    ("DELETE", "/api/{company}/mappers/{name}", delete_mapper),
+    ("POST", "/api/{company}/mappers/{name}/preview", preview_mapper),
+    ("GET", "/api/{company}/versions", version_list),
+    ("GET", "/api/{company}/versions/{name}", show_version),
+    ("PUT", "/api/{company}/versions/{name}", put_version),
+    ("DELETE", "/api/{company}/versions/{name}", delete_version),
+)

@@ -1,0 +1,81 @@
+"""The routes of webhooks."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from app.service.middleware import DATABASE, Handler
+from app.service.senders import (
+    SECRET,
+    require_hooks,
+)
+from app.webhooks import registration
+from app.wire import bodies, urls
+
+
+async def list_hooks(request: web.Request) -> web.StreamResponse:
+    company, page = await require_hooks(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
+    return web.json_response(await registration.hooks(request.app[DATABASE], company, page))
+
+
+async def create_hook(request: web.Request) -> web.StreamResponse:
+    company = await require_hooks(request)
+    hook = await registration.create(request.app[DATABASE], company, await bodies.small_body(request))
+    return web.json_response(hook, status=201, headers={"Location": f"/c/{company}/hooks/{hook['id']}", **SECRET})
+
+
+async def show_hook(request: web.Request) -> web.StreamResponse:
+    company = await require_hooks(request)
+    return web.json_response(await registration.show(request.app[DATABASE], company, request.match_info["id"]))
+
+
+async def update_hook(request: web.Request) -> web.StreamResponse:
+    company, body = await require_hooks(request), await bodies.small_body(request)
+    return web.json_response(await registration.update(request.app[DATABASE], company, request.match_info["id"], body))
+
+
+async def delete_hook(request: web.Request) -> web.StreamResponse:
+    await registration.delete(request.app[DATABASE], await require_hooks(request), request.match_info["id"])
+    return web.Response(status=204)
+
+
+async def test_hook(request: web.Request) -> web.StreamResponse:
+    company = await require_hooks(request)
+    return web.json_response(await registration.test(request.app[DATABASE], company, request.match_info["id"]), status=202)
+
+
+async def rotate_hook(request: web.Request) -> web.StreamResponse:
+    company = await require_hooks(request, lists=True)
+    revoke = urls.read_flag(urls.decode_query(request.rel_url.raw_path_qs), "revoke")
+    secret = await registration.rotate(request.app[DATABASE], company, request.match_info["id"], revoke=revoke)
+    return web.json_response(secret, headers=SECRET)
+
+
+async def deliveries(request: web.Request) -> web.StreamResponse:
+    company, page = await require_hooks(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
+    return web.json_response(await registration.deliveries(request.app[DATABASE], company, request.match_info["id"], page))
+
+
+async def delivery(request: web.Request) -> web.StreamResponse:
+    company, named = await require_hooks(request), request.match_info
+    return web.json_response(await registration.delivery(request.app[DATABASE], company, named["id"], named["delivery"]))
+
+
+async def retry_delivery(request: web.Request) -> web.StreamResponse:
+    company, named = await require_hooks(request), request.match_info
+    return web.json_response(await registration.retry(request.app[DATABASE], company, named["id"], named["delivery"]), status=202)
+
+
+# method, path, handler; GET includes HEAD
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/c/{company}/hooks", list_hooks),
+    ("POST", "/c/{company}/hooks", create_hook),
+    ("GET", "/c/{company}/hooks/{id}", show_hook),
+    ("PATCH", "/c/{company}/hooks/{id}", update_hook),
+    ("DELETE", "/c/{company}/hooks/{id}", delete_hook),
+    ("POST", "/c/{company}/hooks/{id}/test", test_hook),
+    ("POST", "/c/{company}/hooks/{id}/secret", rotate_hook),
+    ("GET", "/c/{company}/hooks/{id}/deliveries", deliveries),
+    ("GET", "/c/{company}/hooks/{id}/deliveries/{delivery}", delivery),
+    ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry", retry_delivery),
+)
