@@ -3,6 +3,8 @@
 parse_json, parse_multipart   a body -> Parts
 respond                       Parts -> one streamed answer; each part is answered as it would be alone
 
+The parts run one after the other on one connection: in parallel, a client would take as many connections as it has parts.
+
 Without the preference continue-on-error the answer ends with the first part that fails, as the standard wants it.
 """
 

@@ -1,4 +1,7 @@
-"""/metrics: who may read it, its response, and the sampling of values that only this process can measure."""
+"""/metrics: who may read it, its response, and the sampling of values that only this process can measure.
+
+It is served on the port of everything else: processes could not share one of its own, which would have to be protected, too.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The change log by change sets: neighbouring changes of one change set, or of one transaction without one, are one line.
 
 The log is read back from a change in windows of ids that grow, until a page of groups is complete: the first window serves a log of
-small change sets, the last one an import of a million changes.
+small change sets, the last one an import of a million changes.  Groups that are kept would cost every write.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Browsers of other origins (CORS): the answers to preflight requests, and the headers that let a page read an answer.
 
-Only origins that the operator has listed get them, and never for requests with cookies.
+Only origins that the operator has listed get them, and never for requests with cookies: with those a page could act as whoever is
+signed in.
 """
 
 from __future__ import annotations

@@ -232,6 +232,7 @@ comment on function bds.row_at(text, text, bigint, bigint) is
     'The row as of a version, which is the id of any change of the company, or null if it did not exist; under the present names '
     'of its columns. Raises BD002 for a version that is yet to come, BD006 for one older than the retained log';
 
+-- Not a view: no condition on changes reaches its grouping, and the history of a row would be read for each of its changes.
 create or replace function bds.change_values(
     company text, entity_name text default null, id bigint default null, after bigint default 0, up_to bigint default null,
     change_set uuid default null
