@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 
+from app.formats import FORMATS
 from tests.conftest import Operator
 
 pytestmark = pytest.mark.processes
@@ -170,20 +171,20 @@ def test_a_wrong_port_is_wrong_usage(environment: dict[str, str], port: str) -> 
     assert refused.returncode == 2 and "expected a port from 0 to 65535" in refused.stderr
 
 
-FORMATS = "json, xml, csv, excel, pdf, html, parquet, jsonl, custom, xsd"
+NAMES = ", ".join(FORMATS)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--format", "nope"), f"argument --format: expected one of {FORMATS}, got 'nope'"),
-        (("--format", ""), f"argument --format: expected one of {FORMATS}, got ''"),
+        (("--format", "nope"), f"argument --format: expected one of {NAMES}, xsd, got 'nope'"),
+        (("--format", ""), f"argument --format: expected one of {NAMES}, xsd, got ''"),
         (("--format", "csv", "--top", "abc"), "argument --top: expected a whole number from 0, got 'abc'"),
         (("--format", "csv", "--top", "-1"), "argument --top: expected a whole number from 0, got '-1'"),
         (("--format", "csv", "--skip", "1.5"), "argument --skip: expected a whole number from 0, got '1.5'"),
         (("--format", "csv", "--mapper", ""), "argument --mapper: expected a name, got an empty one"),
         (("--format", "custom"), "--format custom: expected --mapper"),
-        ((), "expected --mapper, or --format: one of json, xml, csv, excel, pdf, html, parquet, jsonl, custom"),
+        ((), f"expected --mapper, or --format: one of {NAMES}"),
     ],
 )
 def test_wrong_options_of_an_export_are_reported_before_connecting(options: tuple[str, ...], message: str) -> None:

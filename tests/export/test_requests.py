@@ -8,6 +8,7 @@ import pytest
 
 from app.errors import ERRORS
 from app.export.response import content_disposition
+from app.formats import FORMATS
 from tests.export.conftest import Shop
 
 KINDS = {
@@ -28,7 +29,7 @@ BAD = [
     ("/api/demo/products?format=json", 400, "malformed_request", "export", "expected export=true"),
     ("/api/demo/products?format=json&export=false", 400, "malformed_request", "export", "export=true, got 'false'"),
     ("/api/demo/products?format=json&export=TRUE", 400, "malformed_request", "export", "export=true, got 'TRUE'"),
-    ("/api/demo/products?export=true", 400, "malformed_request", "format", "missing: expected one of json, xml, csv, excel, pdf, html, parquet, jsonl, custom"),
+    ("/api/demo/products?export=true", 400, "malformed_request", "format", f"missing: expected one of {', '.join(FORMATS)}"),
     ("/api/demo/products?export=true&format=doc", 400, "malformed_request", "format", "got 'doc'"),
     ("/api/demo/products?export=true&format=", 400, "malformed_request", "format", "got ''"),
     ("/api/demo/products?export=true&format=custom", 400, "malformed_request", "mapper", "needs a mapper"),

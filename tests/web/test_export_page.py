@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
+from app.formats import FORMATS
 from tests.auth.client import ask
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
@@ -134,6 +135,4 @@ def test_the_rows_of_an_entity_lead_to_their_export(anna: Visitor) -> None:
 
 def test_an_unknown_format_stands_at_its_field(anna: Visitor) -> None:
     page = anna.get("/export?company=demo&entity=units&format=nope")
-    assert page.status == 400 and page.problems == [
-        "Format: Expected one of json, xml, csv, excel, pdf, html, parquet, jsonl, custom, got nope"
-    ]
+    assert page.status == 400 and page.problems == [f"Format: Expected one of {', '.join(FORMATS)}, got nope"]
