@@ -20,6 +20,7 @@ from app.cli.parser import parser
 from app.config import Config
 from app.database.roles import MigrationError
 from app.errors import SQLSTATES, ServiceError
+from app.query.check.moments import RELATIVE
 from app.tasks import Stopped
 
 IMPORTS = ("import list", "import show", "import revert")
@@ -62,6 +63,9 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if " ".join(words[:2]) in IMPORTS:  # `import` itself takes a file, which argparse could not tell from an action
         words[:2] = [" ".join(words[:2])]
+    for at in range(len(words) - 1, 0, -1):
+        if RELATIVE.fullmatch(words[at]) and words[at - 1].startswith("--"):  # argparse would take -7d for an option
+            words[at - 1 : at + 1] = [f"{words[at - 1]}={words[at]}"]
     options = top.parse_args(words)
     if options.command is None and not options.version:
         top.print_help()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from app.cli import accounts, commands, companies, completion, demo, feeds, hooks, mappers, nodes, places, stdio
+from app.cli import accounts, commands, companies, completion, demo, feeds, hooks, mappers, nodes, places, stdio, versions
 from app.cli.arguments import (
     SCOPES,
     Parser,
@@ -46,6 +46,7 @@ GROUPS = {
     "node": "workers of a Citus cluster: add one, give each its share",
     "place": "servers on which companies live: add, list and drain them",
     "mapper": "list, store, print and delete mappers",
+    "version": "names of versions: give, list and take them",
     "user": "manage the people who sign in",
 }
 
@@ -213,6 +214,7 @@ restoring a backup.""",
         "  bds stop                                     the server that `bds` started in BDS_DATA_DIR; no other",
     ),
     *feeds.COMMANDS,
+    *versions.COMMANDS,
     Command(
         "export",
         commands.export_rows,

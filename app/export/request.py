@@ -15,11 +15,11 @@ from app.database.past import Moment, model_of
 from app.errors import QueryError, ServiceError
 from app.export.shape import line_shape, record_shape
 from app.formats import CUSTOM, FORMATS, Format, find
-from app.query.check.moments import moment_of
+from app.query.check.moments import check_generation, moment_of
 from app.query.check.options import EXPORT, parse_query
 from app.query.check.query import Query
 
-PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "version", "at")
+PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "version", "at", "generation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,7 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
     if mapper == "":
         raise ServiceError("malformed_request", "expected the name of a mapper, got ''", target="mapper")
     moment = moment_of(given)
+    check_generation(given.get("generation"))
     if moment:
         catalog = model_of(catalog)
         entity = catalog[entity.name]

@@ -44,19 +44,31 @@ LIMIT: Mapping[str, tuple[Schema, str]] = {
     "limit": ({"type": "integer", "minimum": 1, "default": 100}, "the number of items"),
     "offset": ({"type": "integer", "minimum": 0}, "items to leave out"),
 }
+WHEN: Schema = {"type": ["integer", "string"]}
+GENERATION: Mapping[str, tuple[Schema, str]] = {"generation": (WHOLE, "of the versions that are given; 404 if there is none such")}
 PAST: Mapping[str, tuple[Schema, str]] = {
-    "version": (WHOLE, "rows as of the change with this id; fields that did not exist then are null"),
+    "version": (WHEN, "rows as of a change's id, a name or a time; fields that did not exist then are null"),
     "at": (TEXT, "rows as of a time, such as 2026-01-01 or 2026-01-01T00:00:00Z; not together with version"),
+    **GENERATION,
 }
 LOOKUP_OF_THEN: Mapping[str, tuple[Schema, str]] = {
-    "version": (WHOLE, "the lookup in the path is that of the row as of the change with this id"),
+    "version": (WHEN, "the lookup in the path is that of the row as of a change's id, a name or a time"),
     "at": (TEXT, "the same as of a time, such as 2026-01-01 or 2026-01-01T00:00:00Z; not together with version"),
+    **GENERATION,
+}
+SINCE: Mapping[str, tuple[Schema, str]] = {
+    "since": (WHEN, "the earlier end of the difference: a change's id, a name or a time"),
+    "version": (WHEN, "its later end; the last change if it is not given"),
+    "at": (TEXT, "its later end as a time; not together with version"),
+    **GENERATION,
 }
 ROWS: Mapping[str, tuple[Schema, str]] = {
     "filter": (TEXT, "a condition, such as `price >= 10 AND category = 'code:TOOLS'`"),
     "sort": (TEXT, "fields, separated by commas; `-name` for descending"),
     "limit": ({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1_000}, "the number of rows"),
     **PAST,
+    "since": (WHEN, "what differs since a version, in records of another form (schema Difference); sort is then version or rowId"),
+    "after": (WHOLE, "with since: the last record's value of the order"),
 }
 POSITION = {"X-BDS-Position": (WHOLE, "the id of a change that the answer must not be behind")}
 SEEN = {"If-None-Match": (TEXT, "the entity tag of an earlier answer; 304 if nothing has changed")}
@@ -110,6 +122,15 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("One event for each change", TEXT, "text/event-stream"), 410: Answer("Dropped by retention")},
         query={"after": (WHOLE, "the id of the last change seen"), "filter": ROWS["filter"]},
         headers={"Last-Event-ID": (TEXT, "the id of the last event seen")},
+    ),
+    ("GET", "/c/{company}/diff"): Operation(
+        "countDifferences",
+        "Changes",
+        "How many rows of each entity differ between two versions",
+        "read",
+        {200: Answer("The counts", ref("DifferenceCounts")), 410: Answer("Dropped by retention")},
+        query=SINCE,
+        headers={**POSITION, **SEEN},
     ),
     ("GET", "/c/{company}/hooks"): Operation(
         "listHooks", "Webhooks", "List hooks", "hooks", {200: Answer("A page", page(ref("Hook")))}, query=LIMIT
@@ -214,6 +235,32 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "import",
         {200: Answer("A page", page(ref("RecordError")))},
         query=LIMIT,
+    ),
+    ("GET", "/api/{company}/versions"): Operation(
+        "listVersions",
+        "Versions",
+        "List the names of versions",
+        "read",
+        {200: Answer("A page", page(ref("NamedVersion")))},
+        query=LIMIT,
+    ),
+    ("GET", "/api/{company}/versions/{name}"): Operation(
+        "getVersion", "Versions", "The version of a name", "read", {200: Answer("The version", ref("NamedVersion"))}
+    ),
+    ("PUT", "/api/{company}/versions/{name}"): Operation(
+        "putVersion",
+        "Versions",
+        "Give a version a name, or move the name to it",
+        "import",
+        {
+            200: Answer("Moved", ref("NamedVersion")),
+            201: Answer("Created", ref("NamedVersion"), headers=("Location",)),
+            410: Answer("The version is no longer kept"),
+        },
+        body={"application/json": {"type": "object", "properties": {"version": WHEN, "at": TEXT}}},
+    ),
+    ("DELETE", "/api/{company}/versions/{name}"): Operation(
+        "deleteVersion", "Versions", "Take a name from its version", "import", {204: NOTHING}
     ),
     ("GET", "/api/{company}/mappers"): Operation(
         "listMappers", "Mappers", "List mappers", "import", {200: Answer("A page", page(ref("Mapper")))}, query=LIMIT

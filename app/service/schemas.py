@@ -12,6 +12,7 @@ WHOLE: Schema = {"type": "integer"}
 TRUTH: Schema = {"type": "boolean"}
 TIME: Schema = {"type": "string", "format": "date-time"}
 UUID: Schema = {"type": "string", "format": "uuid"}
+OPERATION: Schema = {"type": "string", "enum": ["create", "update", "delete"]}
 ANYTHING: Schema = {"type": "object", "additionalProperties": True}
 
 
@@ -63,13 +64,13 @@ SCHEMAS: Mapping[str, Schema] = {
         id=WHOLE,
         entity=TEXT,
         rowId=TEXT,
-        operation={"type": "string", "enum": ["create", "update", "delete"]},
+        operation=OPERATION,
         changeSetId=nullable(UUID),
         createdAt=TIME,
     ),
     "Version": record(
         version=WHOLE,
-        operation={"type": "string", "enum": ["create", "update", "delete"]},
+        operation=OPERATION,
         at=TIME,
         actor=TEXT,
         user=TEXT,
@@ -159,5 +160,21 @@ SCHEMAS: Mapping[str, Schema] = {
     },
     "Mapper": record(name=TEXT, type=TEXT, createdAt=TIME, updatedAt=TIME),
     "Session": record(token=TEXT, expiresAt=TIME, csrf=TEXT),
+    "Difference": record(
+        rowId=TEXT,
+        operation=OPERATION,
+        columns=array(TEXT),
+        old=nullable(ANYTHING),
+        new=nullable(ANYTHING),
+        version=WHOLE,
+    ),
+    "DifferenceCounts": record(
+        since=WHOLE,
+        version=WHOLE,
+        generation=WHOLE,
+        entities={"type": "object", "additionalProperties": record(created=WHOLE, updated=WHOLE, deleted=WHOLE)},
+        notices=array(TEXT),
+    ),
+    "NamedVersion": record(name=TEXT, version=WHOLE, at=nullable(TIME), createdAt=TIME, actor=TEXT),
     "Index": record(entities=array(record(name=TEXT, url=TEXT)), links={"type": "object", "additionalProperties": TEXT}),
 }

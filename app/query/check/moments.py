@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 
 from app.database.past import Moment
 from app.errors import QueryError, ServiceError
@@ -42,6 +43,22 @@ def moment_of(parameters: Mapping[str, str]) -> Moment | None:
         return Moment(time=timestamp(at), target="at")
     except ValueError as error:
         raise QueryError(f"at: {error}", target="at") from None
+
+
+RELATIVE = re.compile(r"-(\d{1,5})([dh])", re.ASCII)
+
+
+def absolute(text: str) -> str:
+    """A moment as people write it, `now`, `today`, `yesterday`, `-7d` or `-12h`, as the interfaces take it; others as they are."""
+    now = datetime.now(UTC)
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    if match := RELATIVE.fullmatch(text):
+        moment = now - timedelta(days=int(match[1])) if match[2] == "d" else now - timedelta(hours=int(match[1]))
+    elif text in ("now", "today", "yesterday"):
+        moment = {"now": now, "today": today, "yesterday": today - timedelta(days=1)}[text]
+    else:
+        return text
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def check_generation(text: str | None) -> None:

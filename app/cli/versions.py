@@ -1,0 +1,153 @@
+"""`bds diff` and the names of versions: what changed between two moments, in the database."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import psycopg
+
+from app.cli import stdio, tables
+from app.cli.command import Command, argument
+from app.config import Config
+from app.database import connections
+from app.errors import ServiceError
+from app.query.check.moments import absolute
+
+FETCHED = 1_000  # rows at once
+COUNTS = """
+    select e.name, count(*) filter (where d.operation = 'create'), count(*) filter (where d.operation = 'update'),
+        count(*) filter (where d.operation = 'delete')
+    from bds.entities e
+    cross join lateral bds_service.find_version(%(company)s, %(since)s, entity => e.name) v
+    left join lateral bds.diff(%(company)s, e.name, %(since)s, %(until)s) d on v.registered_id is null
+    group by e.name, e.ordinal order by e.ordinal
+"""
+DIFFERENCE = """
+    select d.row_id, d.operation, d.columns, d.old, d.new, d.version from bds.diff(%(company)s, %(entity)s, %(since)s, %(until)s) d
+"""
+NAMES = """
+    select v.name, v.version, coalesce(to_char(v.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS'), ''),
+        to_char(v.created_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI'), v.actor
+    from bds.versions v where v.company_id = %s order by v.created_at desc, v.name
+"""
+
+
+def version_of(connection: psycopg.Connection[Any], company: str, when: str) -> int:
+    """The version that a person means.  Raises psycopg.Error."""
+    row = connection.execute("select bds.version_of(%s, %s)", (company, absolute(when))).fetchone()
+    assert row is not None
+    version: int = row[0]
+    return version
+
+
+def show_difference(options: argparse.Namespace, config: Config) -> int:
+    with connections.connect(connections.resolve_company(config, options.company)) as connection, connection.transaction():
+        connection.execute("set transaction isolation level repeatable read, read only")
+        ends = {"company": options.company, "since": version_of(connection, options.company, options.since)}
+        ends["until"] = version_of(connection, options.company, options.until)
+        if options.entity is None:
+            _print_counts(connection, ends, as_json=options.json)
+        else:
+            _print_rows(connection, {**ends, "entity": options.entity}, as_json=options.json)
+    return 0
+
+
+def _print_counts(connection: psycopg.Connection[Any], ends: dict[str, Any], *, as_json: bool) -> None:
+    counts = [row for row in connection.execute(COUNTS, ends).fetchall() if any(row[1:])]
+    if as_json:
+        entities = {name: dict(zip(("created", "updated", "deleted"), numbers, strict=True)) for name, *numbers in counts}
+        stdio.write(json.dumps({"since": ends["since"], "version": ends["until"], "entities": entities}) + "\n")
+        return
+    stdio.write(f"from version {ends['since']:,} to {ends['until']:,}\n")
+    if counts:
+        stdio.write(
+            tables.table(("entity", "created", "updated", "deleted"), [(n, *(f"{c:,}" for c in each)) for n, *each in counts])
+        )
+    else:
+        stdio.write("nothing differs\n")
+
+
+def _print_rows(connection: psycopg.Connection[Any], ends: dict[str, Any], *, as_json: bool) -> None:
+    with connection.cursor("difference") as cursor:
+        cursor.itersize = FETCHED
+        for row, operation, columns, old, new, version in cursor.execute(DIFFERENCE, ends):
+            if as_json:
+                record = {"rowId": str(row), "operation": operation, "columns": columns, "old": old, "new": new, "version": version}
+                stdio.write(json.dumps(record, ensure_ascii=not stdio.is_unicode()) + "\n")
+            else:
+                stdio.write(_line(row, operation, columns, old or {}, new or {}) + "\n")
+
+
+def _line(row: int, operation: str, columns: list[str], old: dict[str, Any], new: dict[str, Any]) -> str:
+    """A row that differs, in a line: an update with both values of each field, else the fields that are not null."""
+    if operation == "update":
+        changes = [f"{name}: {_shown(old.get(name))} -> {_shown(new.get(name))}" for name in columns]
+    else:
+        whole = new if operation == "create" else old
+        changes = [
+            f"{name}: {_shown(whole[name])}" for name in columns if name not in ("id", "updatedAt") and whole.get(name) is not None
+        ]
+    return f"{operation} {row}  {tables.printable('; '.join(changes))}"
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=not stdio.is_unicode())
+
+
+def name_version(options: argparse.Namespace, config: Config) -> int:
+    with connections.connect(connections.resolve_company(config, options.company)) as connection, connection.transaction():
+        version = version_of(connection, options.company, options.when)
+        connection.execute("select bds.name_version(%s, %s, %s)", (options.company, options.name, version))
+    stdio.message(f"{options.name} is version {version:,}")
+    return 0
+
+
+def forget_version(options: argparse.Namespace, config: Config) -> int:
+    with connections.connect(connections.resolve_company(config, options.company)) as connection:
+        row = connection.execute("select bds.forget_version(%s, %s)", (options.company, options.name)).fetchone()
+    if row is None or not row[0]:
+        raise ServiceError("not_found", f"no version is called {options.name!r}")
+    return 0
+
+
+def list_versions(options: argparse.Namespace, config: Config) -> int:
+    with connections.connect(connections.resolve_company(config, options.company)) as connection:
+        rows = connection.execute(NAMES, (options.company,)).fetchall()
+    stdio.write(tables.table(("name", "version", "at (UTC)", "named (UTC)", "by"), rows))
+    return 0
+
+
+COMPANY = argument("company", metavar="COMPANY", help="the company")
+NAME = argument("name", metavar="NAME", help="a letter and up to 62 of A-Z a-z 0-9 _ -")
+WHEN = "a version, its name, a time (UTC), now, today, yesterday, -7d or -12h"
+COMMANDS = (
+    Command(
+        "diff",
+        show_difference,
+        "show what differs between two moments: how many rows of each entity, or an entity's rows",
+        """\
+  bds diff acme --since yesterday                      how many rows of each entity
+  bds diff acme products --since 2026-11-01            each product that differs, with its old and new values
+  bds diff acme products --since year-end --until -7d --json""",
+        (
+            COMPANY,
+            argument("entity", metavar="ENTITY", nargs="?", help="an entity; without it, the counts of all"),
+            argument("--since", required=True, metavar="WHEN", help=WHEN),
+            argument("--until", default="now", metavar="WHEN", help="the same (now)"),
+            argument("--json", action="store_true", help="print JSON, a line for each row"),
+        ),
+    ),
+    Command(
+        "version name",
+        name_version,
+        "give a version a name, or move the name to it",
+        "  bds version name acme year-end --when 2026-12-31T23:00Z",
+        (COMPANY, NAME, argument("--when", default="now", metavar="WHEN", help=f"{WHEN} (now)")),
+    ),
+    Command("version list", list_versions, "list the names of versions", "  bds version list acme", (COMPANY,)),
+    Command(
+        "version forget", forget_version, "take a name from its version", "  bds version forget acme year-end", (COMPANY, NAME)
+    ),
+)

@@ -1,0 +1,115 @@
+"""Differences and names of versions over HTTP: routes, scopes, statuses, headers; and the same at the command line."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.query.check.moments import absolute
+from tests.service.serving import Service, running
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def service(module_database_url: str) -> Iterator[Service]:
+    with running(module_database_url) as service:
+        service.operator.write("demo", "insert into data.units (code, name) values ('PCS', 'Piece'), ('KG', 'Kilo')")
+        service.operator.write("demo", "update data.units set name = 'Kilogram' where code = 'KG'")
+        yield service
+
+
+def send(service: Service, method: str, path: str, body: str = "") -> tuple[int, Any, Any]:
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=60)
+    connection.request(method, path, body, {"X-API-Key": service.key, **({"Content-Type": "application/json"} if body else {})})
+    reply = connection.getresponse()
+    text = reply.read()
+    connection.close()
+    return reply.status, json.loads(text) if text else None, reply.headers
+
+
+def test_a_difference_is_answered_with_a_tag_and_the_generation(service: Service) -> None:
+    reply = service.ask("/c/demo/units?since=2")
+    assert (reply.status, reply.headers["X-BDS-Generation"]) == (200, "1")
+    [record] = reply.json["data"]
+    assert (record["old"], record["new"], record["columns"]) == ({"name": "Kilo"}, {"name": "Kilogram"}, ["name"])
+    assert service.ask("/c/demo/units?since=2", If_None_Match=reply.headers["ETag"]).status == 304
+    assert service.ask("/c/demo/diff?since=0").json["entities"]["units"] == {"created": 2, "updated": 0, "deleted": 0}
+    for path, status in (
+        ("/c/demo/units?since=3&version=2", 400),
+        ("/c/demo/units?since=x%20y&version=99", 400),
+        ("/c/demo/units?since=99", 404),
+        ("/c/demo/diff", 400),
+        ("/c/demo/diff?since=1&entity=units", 400),
+        ("/c/demo/units?version=nobody", 404),
+        ("/c/demo/units?version=1&generation=2", 404),
+        ("/api/odata/demo@nobody/units", 404),
+        ("/api/odata/demo@1.5/units", 400),
+    ):
+        assert service.ask(path).status == status, path
+    assert service.ask("/c/demo/units/1?version=1&generation=1").status == 200
+
+
+def test_a_name_is_given_moved_listed_and_taken(service: Service) -> None:
+    path = "/api/demo/versions/year-end"
+    status, item, headers = send(service, "PUT", path, '{"version": 2}')
+    assert (status, headers["Location"]) == (201, path)
+    assert (item["name"], item["version"], item["actor"].startswith("key")) == ("year-end", 2, True), item
+    [(at,)] = service.operator.rows("select bds_service.api_time(created_at) from bds.changes where company_id = 'demo' and id = 2")
+    assert item["at"] == at
+    assert send(service, "GET", path)[:2] == (200, item)
+    assert service.ask("/c/demo/units?since=year-end").json["since"] == 2
+    assert len(service.ask("/c/demo/units?version=year-end").json["data"]) == 2
+    assert len(service.ask("/api/odata/demo@year-end/units").json["value"]) == 2
+    assert "Kilogram" not in service.ask("/api/demo/units?format=csv&export=true&version=year-end").body.decode()
+    status, moved, _ = send(service, "PUT", path, json.dumps({"at": at}))
+    assert (status, moved["version"]) == (200, 2)
+    assert send(service, "PUT", path)[1]["version"] == 3
+    assert send(service, "PUT", "/api/demo/versions/first", '{"version": "year-end"}')[1]["version"] == 3
+    names = send(service, "GET", "/api/demo/versions?limit=1")[1]
+    assert ([each["name"] for each in names["data"]], names["hasMore"]) == (["first"], True)
+    assert send(service, "DELETE", path)[0] == 204
+    assert [send(service, method, path)[0] for method in ("GET", "DELETE")] == [404, 404]
+    for name, body, expected in (
+        ("today", "", 400),
+        ("2026", "", 400),
+        ("a%20b", "", 400),
+        ("x", "[]", 400),
+        ("x", '{"version": true}', 400),
+        ("x", '{"version": 1, "at": "2026-01-01"}', 400),
+        ("x", '{"at": 3}', 400),
+        ("x", '{"until": 3}', 400),
+        ("x", '{"version": 99}', 404),
+        ("x", '{"version": "nobody"}', 404),
+    ):
+        assert send(service, "PUT", f"/api/demo/versions/{name}", body)[0] == expected, (name, body)
+
+
+def test_names_and_differences_at_the_command_line(service: Service, module_database_url: str) -> None:
+    def run(*words: str) -> str:
+        environment = {"BDS_DATABASE_URL": module_database_url, "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(
+            [sys.executable, "-m", "app.cli", *words], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("version", "name", "demo", "second", "--when", "2")
+    assert run("version", "list", "demo").splitlines()[1].split()[:2] == ["second", "2"]
+    assert run("diff", "demo", "units", "--since", "second") == 'update 2  name: "Kilo" -> "Kilogram"\n'
+    assert json.loads(run("diff", "demo", "units", "--since", "2", "--json"))["new"] == {"name": "Kilogram"}
+    assert run("diff", "demo", "--since", "-1h").splitlines()[0] == "from version 0 to 3"
+    assert run("diff", "demo", "--since", "now").splitlines()[1] == "nothing differs"
+    run("version", "forget", "demo", "second")
+
+
+def test_a_moment_of_a_person_is_a_time() -> None:
+    assert [absolute(text) for text in ("17", "year-end", "2026-01-01")] == ["17", "year-end", "2026-01-01"]
+    times = [absolute(text) for text in ("-2d", "yesterday", "-23h", "today", "now")]
+    assert times[3].endswith("T00:00:00.000000Z") and times[0] < times[1] < times[4] and times[0] < times[2] < times[4]
