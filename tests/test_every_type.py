@@ -392,7 +392,7 @@ def test_a_column_becomes_jsonb_and_its_past_is_readable(world: World, type: str
         )
         connection.execute("select bds.register('data.becoming')")
         connection.execute(
-            "drop view api.becoming, my.becoming, past.becoming_changed, past.becoming_unchanged, past.becoming_replaced"
+            "select bds.drop_views('becoming')"
         )
         connection.execute(
             "alter table data.becoming drop constraint if exists value_is_finite, alter value type jsonb using to_jsonb(value)"

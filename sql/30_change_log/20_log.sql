@@ -8,8 +8,8 @@
 
 create function bds_change_log.advance(
     company text, entity_name text, changes bigint, oldest timestamptz default null, newest timestamptz default null,
-    announces jsonb default null, out base bigint, out at timestamptz, out floor timestamptz, out touched text, out settles boolean,
-    out interleaved boolean
+    early bigint default 0, announces jsonb default null, out base bigint, out at timestamptz, out floor timestamptz, out touched text,
+    out settles boolean, out interleaved boolean, out overtaken boolean
 )
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -22,6 +22,7 @@ declare
     now   timestamptz := greatest(clock_timestamp(), newest);
     ms    bigint := 1000 * extract(epoch from clock_timestamp());
     new_month timestamptz;
+    month_id  bigint;
     in_turn   boolean;
 begin
     loop
@@ -31,8 +32,13 @@ begin
             transaction_id = own,
             first_id = case when c.transaction_id = own then c.first_id else c.last_id + 1 end,
             floor = case when c.transaction_id = own then c.floor else c.last_updated_at + interval '1 microsecond' end,
-            month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC'),
-            month_id = case when c.month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC') then c.month_id else c.last_id + 1 end,
+            month = date_trunc('month', case when c.last_updated_at <= oldest then newest else greatest(c.last_updated_at, now) end, 'UTC'),
+            month_id = case
+                when c.last_updated_at <= oldest
+                    then case when c.month = date_trunc('month', newest, 'UTC') then c.month_id else c.last_id + 1 + early end
+                when c.month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC') then c.month_id
+                else c.last_id + 1
+            end,
             positions = case
                 when c.transaction_id = own and c.settles = depth then c.positions
                 else c.positions || jsonb_build_object(entity_name, c.last_id + changes)
@@ -44,10 +50,11 @@ begin
             end,
             settles = case when c.transaction_id = own then c.settles end,
             interleaved = c.transaction_id = own and (c.positions ->> entity_name)::bigint >= c.first_id
-                and c.last_updated_at >= coalesce(oldest, '-infinity')
+                and c.last_updated_at >= coalesce(oldest, '-infinity'),
+            overtaken = coalesce(c.last_updated_at > oldest, true)
         where c.ctid = clock_at and c.company_id = company
         returning c.last_id - case when c.settles = depth then 0 else changes end, c.last_updated_at, c.floor, c.touched,
-            coalesce(c.settles = depth, false), c.interleaved, case when c.month_id > c.last_id - changes then c.month end,
+            coalesce(c.settles = depth, false), c.interleaved, c.overtaken, case when c.month_id > c.last_id - changes then c.month end, c.month_id,
             -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
             coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true),
             set_config('bds.clock', c.ctid::text, true),
@@ -56,21 +63,31 @@ begin
             case when c.first_id <= c.last_id - changes then null
                 when exists (select from bds.bell b where b.last_value between ms and ms + 1000) then bds_change_log.forbid_prepare()::text
                 else pg_notify('bds_changes', company)::text end
-        into base, at, floor, touched, settles, interleaved, new_month, in_turn;
+        into base, at, floor, touched, settles, interleaved, overtaken, new_month, month_id, in_turn;
         exit when found;
         -- the setting is the ctid of another company's clock, or is forged
         select c.ctid into strict clock_at from bds.clocks c where c.company_id = company for no key update;
     end loop;
     perform bds_change_log.refuse_turn(company) where not in_turn;
-    perform bds_change_log.begin_month(company, new_month, base + 1) where new_month is not null and not settles;
+    if new_month is not null and not settles then
+        if month_id > base + 1 then  -- a statement over a month's end
+            perform bds_change_log.begin_month(company, date_trunc('month', oldest, 'UTC'), base + 1)
+            where not exists (
+                select from bds.change_months m where m.company_id = company and m.month = date_trunc('month', oldest, 'UTC')
+            );
+        end if;
+        perform bds_change_log.begin_month(company, new_month, month_id);
+    end if;
 end
 $$;
-comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz, jsonb) is
-    'Takes change ids from the company''s clock for the rows of a statement, stamped between oldest and newest (null: deleted). Returns base, the id '
+comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz, bigint, jsonb) is
+    'Takes change ids from the company''s clock for the rows of a statement, stamped between oldest and newest (null: deleted), so many of them '
+    '(early) before the month of the newest. Returns base, the id '
     'before the first of them; at, the time of these changes, which is never less than the time of an earlier change; floor, the earliest '
     'stamp of this transaction; the collection if the statement touches parents (announces: {"2": "items"}, for the next statement at that '
     'depth of triggers); '
-    'whether it settles, see bds_change_log.settle, and has taken no ids; and whether it interleaved with others, see put_in_order';
+    'whether it settles, see bds_change_log.settle, and has taken no ids; whether it interleaved with others, see put_in_order; and whether it was '
+    'overtaken: others have logged changes since its first row was stamped, so that its changes have the time `at`, not their rows''';
 
 create function bds_change_log.refuse_turn(company text)
     returns void

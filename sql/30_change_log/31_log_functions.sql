@@ -50,7 +50,10 @@ begin
             from {rows} r where r.company_id = company;
         end if;
         select * into turn from bds_change_log.advance(
-            company, {entity:L}, changes, {if deletes}null, null{else deletes}oldest, newest{end deletes},
+            company, {entity:L}, changes, {if deletes}null, null, 0{else deletes}oldest, newest, case
+                when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
+                else (select count(*) from {rows} r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+            end{end deletes},
             {if parent}jsonb_build_object(depth + 1, {collection:L}){else parent}null{end parent}
         );
         base := turn.base;
@@ -96,7 +99,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            select company, base + 1, {entity:L}, r.id, {operation:L}, at, pg_current_xact_id(), actor, db_user, change_set,
+            select company, base + 1, {entity:L}, r.id, {operation:L}, {if deletes}at{else deletes}case when turn.overtaken then at else r.updated_at end{end deletes},
+                pg_current_xact_id(), actor, db_user, change_set,
                 {if updates}o.updated_at, case when turn.touched is not null then array[turn.touched] end{else updates}null, null{end updates},
                 {hash},
                 {old}
@@ -111,14 +115,17 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            -- rows of inserts and deletes come in the order of the statement
-            select company, base + row_number() over ({if updates}order by r.id{end updates}), {entity:L}, r.id, {operation:L}, at,
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
+            -- went back meanwhile.
+            select company, base + row_number() over w, {entity:L}, r.id, {operation:L},
+                {if deletes}at{else deletes}case when turn.overtaken then at else max(r.updated_at) over w end{end deletes},
                 pg_current_xact_id(), actor, db_user, change_set,
                 {if updates}o.updated_at, case when turn.touched is not null then array[turn.touched] end{else updates}null, null{end updates},
                 {hash},
                 {old}
             from {rows} r{if updates} join old_rows o on o.company_id = r.company_id and o.id = r.id{end updates}
-            where r.company_id = company;
+            where r.company_id = company
+            window w as ({if updates}order by r.updated_at, r.id {end updates}rows unbounded preceding);
         end if;
         {if updates}
         get diagnostics logged = row_count;

@@ -23,6 +23,7 @@ create table bds.clocks (
     announced        jsonb,
     touched          text,
     interleaved      boolean,
+    overtaken        boolean,
     settles          int,
     -- of a company that has moved to another place; until its rows are deleted they can be read here
     departed_at      timestamptz,
@@ -45,6 +46,8 @@ comment on column bds.clocks.announced is
 comment on column bds.clocks.touched is 'The announced collection of the statement that was logged last';
 comment on column bds.clocks.interleaved is
     'Whether the transaction has logged changes of its entity while the statement that was logged last was under way';
+comment on column bds.clocks.overtaken is
+    'Whether another statement has logged changes since the first row of the statement that was logged last was stamped';
 comment on column bds.clocks.settles is 'The depth at which updates complete records of the transaction, see bds_change_log.settle';
 comment on column bds.clocks.departed_at is 'When it moved to another place, after which it takes no writes here; null: it lives here';
 comment on column bds.clocks.begun_at is

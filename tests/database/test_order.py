@@ -154,3 +154,59 @@ def test_the_plan_for_one_row_does_not_serve_a_bulk_update(operator: Operator) -
     assert plans == [("on",)], "and the setting stays inside the trigger"
     [(source,)] = operator.rows("select prosrc from pg_proc where proname = 'units_update'")
     assert "set_config('enable_nestloop', 'off', true)" in source
+
+
+SAME = """
+    select count(*) filter (where c.created_at = u.updated_at), count(*) filter (where c.created_at < u.updated_at), count(*)
+    from bds.changes c join data.units u on (u.company_id, u.id) = (c.company_id, c.row_id) and c.entity = 'units'
+    where c.id in (select max(l.id) from bds.changes l group by l.row_id)
+"""
+FALLING = """
+    select count(*) from (select created_at < lag(created_at) over (order by id) as falls from bds.changes where company_id = 'acme') c
+    where c.falls
+"""
+
+
+def test_a_change_has_the_time_of_its_row(operator: Operator) -> None:
+    operator.company("acme")
+    operator.write("acme", "insert into data.units (code, name) select 'u' || n, 'unit' from generate_series(1, 300) n")
+    assert operator.rows(SAME) == [(300, 0, 300)]
+    operator.write("acme", "update data.units set name = 'other' where id %% 2 = 0")
+    operator.write("acme", "update data.units set name = 'one' where code = 'u7'")
+    assert operator.rows(SAME) == [(300, 0, 300)]
+    operator.write(
+        "acme",
+        "merge into data.units u using (select 'u' || n as code from generate_series(290, 310) n) s on u.code = s.code"
+        " when matched then update set name = 'merged' when not matched then insert (code, name) values (s.code, 'merged')",
+    )
+    [(same, earlier, rows)] = operator.rows(SAME)
+    assert (earlier, rows) == (0, 310) and same >= 289, "a statement that inserts and updates may log later times, never earlier ones"
+    assert operator.rows(FALLING) == [(0,)]
+    [(id, before, at)] = operator.rows(
+        "select row_id, id - 1, bds_service.api_time(created_at) from bds.changes where entity = 'units' and old ->> 'name' = 'unit'"
+        " order by id limit 1"
+    )
+    found = operator.rows(
+        "select bds.version_of('acme', %s) > %s, bds.row_at('acme', 'units', %s, bds.version_of('acme', %s)) ->> 'name'", (at, before, id, at)
+    )
+    assert found == [(True, "other")]
+
+
+def test_a_statement_over_a_months_end_begins_the_month_with_its_first_change_there(operator: Operator) -> None:
+    operator.company("acme")
+    operator.connection.execute(
+        b"""
+        select bds_change_log.make_month('2026-01-01Z'), bds_change_log.make_month('2026-02-01Z');
+        create function data.at_the_end() returns trigger language plpgsql as $$
+        begin
+            new.updated_at := timestamptz '2026-01-31 23:59:59.5Z' + make_interval(secs => substr(new.code, 2)::int);
+            return new;
+        end $$;
+        create trigger zz before insert or update on data.units for each row execute function data.at_the_end()
+        """
+    )
+    operator.write("acme", "insert into data.units (code, name) values ('u0', 'a'), ('u0b', 'b'), ('u1', 'c'), ('u2', 'd')".replace("u0b", "u00"))
+    assert operator.rows("select to_char(month at time zone 'UTC', 'MM'), first_id from bds.change_months order by 1") == [("01", 1), ("02", 3)]
+    assert operator.rows(SAME) == [(4, 0, 4)]
+    assert operator.rows("select bds.version_of('acme', '2026-02-01'), bds.version_of('acme', '2026-02-01T00:00:00.5Z')") == [(2, 3)]
+    assert [len(operator.rows("select bds.rows_at('acme', 'units', %s)", (version,))) for version in (1, 2, 3, 4)] == [1, 2, 3, 4]

@@ -35,7 +35,7 @@ select bds.register('data.slips', parent => 'box_id', collection => 'slips');
 GADGETS = "select bds.register('data.gadgets')"  # without anything to do with boxes
 AGAIN = "select bds.register('data.boxes', singular => 'box')"
 
-VIEWS = "drop view api.boxes, my.boxes, past.boxes_changed, past.boxes_unchanged, past.boxes_replaced"
+VIEWS = "select bds.drop_views('boxes')"
 
 
 @pytest.fixture(scope="module")

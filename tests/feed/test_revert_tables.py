@@ -116,7 +116,7 @@ def test_old_values_that_the_present_type_does_not_have(shops: Feed) -> None:
     change_set = change(shops, *CHANGES)
     alter(
         shops,
-        "drop view api.shops, my.shops, past.shops_changed, past.shops_unchanged",
+        "select bds.drop_views('shops')",
         "alter table data.shops alter size type int using size::int",
         "select bds.register('data.shops')",
     )
@@ -130,7 +130,7 @@ def test_values_that_became_too_long_are_not_cut(shops: Feed) -> None:
     change_set = change(shops, *CHANGES)
     alter(
         shops,
-        "drop view api.shops, my.shops, past.shops_changed, past.shops_unchanged",
+        "select bds.drop_views('shops')",
         "alter table data.shops alter size type varchar(2) using size",
         "select bds.register('data.shops')",
     )

@@ -37,7 +37,7 @@ STEPS: tuple[tuple[str, dict[str, str | None]], ...] = (
     ("select bds.drop_column('shops', 'note')", {"note": None}),
     ("delete from data.shops where code = 'B'", {}),
     (
-        "drop view api.shops, my.shops, past.shops_changed, past.shops_unchanged;"
+        "select bds.drop_views('shops');"
         f" alter table data.shops alter size type int using size::int; {AGAIN}",
         {},
     ),

@@ -354,7 +354,7 @@ def test_a_filter_column_or_entity_that_no_longer_fits_the_model_disables_its_ho
     fitting = queue.hook("places", url=receiver.url("/fitting"), filter="land = 'AT'")
     with working(queue.url):
         with queue.operator.connection.transaction():
-            queue.operator.connection.execute("drop view api.places, my.places, past.places_changed, past.places_unchanged")
+            queue.operator.connection.execute("select bds.drop_views('places')")
             queue.operator.connection.execute("alter table data.places drop column city")
             queue.operator.connection.execute("alter table data.places add column zip text")
             queue.operator.connection.execute("select bds.register('data.places')")
