@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install browser run check test test-divided pooler test-clients lint wheel bench matrix soak clean
+.PHONY: help install browser run check test test-divided pooler test-clients lint wheel bench matrix soak pictures clean
 
 help:
 	@echo 'make install   .venv with everything in it'
@@ -18,6 +18,7 @@ help:
 	@echo 'make wheel     build the package into dist/'
 	@echo 'make soak      install, work against the service with everything under faults for SECONDS=600 (SEED=), and check'
 	@echo 'make matrix    install, do the same work on several servers, locales, encodings and owners (QUICK=1, SECONDS=, PG_BIN=)'
+	@echo 'make pictures  install, take the pictures of the README anew, with Chromium'
 	@echo 'make bench     install, measure against the floors (ROWS=, ITEMS=, SCALE=, RECORDS=, JSON=1)'
 
 install: $(VENV)/.installed
@@ -94,6 +95,9 @@ matrix: install pooler
 		apt-get install -y -qq --no-install-recommends locales-all > /dev/null 2>&1 || true; \
 	fi
 	@PG_BIN='$(PG_BIN)' $(BIN)/python -W ignore -m matrix $(if $(QUICK),--quick) $(if $(SECONDS),--seconds $(SECONDS))
+
+pictures: install browser
+	@$(BIN)/python -W ignore -m tests.docs.pictures
 
 clean:
 	rm -rf $(VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,4 +1,4 @@
-"""Takes the pictures of the README anew: python -m tests.docs.pictures
+"""Takes the pictures of the README anew: make pictures
 
 They show the demo company in the machine's Chromium: the overview in light colours, the history of a product in dark ones.
 """
@@ -18,10 +18,10 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHANGE = """
 begin;
 select bds.set_context('demo', 'anna');
-update data.products set description = 'Professional hammers of our own make.' where company_id = 'demo' and code = 'A0010';
+update data.products set description = 'Covers in one coat.' where company_id = 'demo' and code = 'A0010';
 commit;
 """
-FEED = '{"products": [{"code": "A0010", "price": 149.9, "category": "code:saws"}]}'
+FEED = '{"products": [{"code": "A0010", "price": 149.9, "category": "code:varnish"}]}'
 IMPORT = f"curl -s -H \"X-API-Key: $KEY\" -H 'Content-Type: application/json' -d '{FEED}' $URL/api/demo/import"
 
 
@@ -37,12 +37,14 @@ def main() -> int:
         signs_in = re.search(r"sign in: +(\S+)/login as (\S+)\npassword: (\S+)", printed)
         assert signs_in
         base, email, password = signs_in.groups()
-        chromium = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        chromium = driver.chromium.launch(
+            executable_path=browser, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
         for name, scheme, path, height in (
             ("overview", "light", "/?company=demo", 790),
             ("history", "dark", f"/changes/products/{row}?company=demo", 640),
         ):
-            size = {"width": 1000, "height": height}
+            size = {"width": 1100, "height": height}
             page = chromium.new_context(base_url=base, viewport=size, color_scheme=scheme).new_page()
             page.goto("/login")
             page.fill("#email", email)
