@@ -20,7 +20,6 @@ declare
     own   xid8 := pg_current_xact_id();
     depth int := pg_trigger_depth();
     now   timestamptz := greatest(clock_timestamp(), newest);
-    ms    bigint := 1000 * extract(epoch from clock_timestamp());
     new_month timestamptz;
     month_id  bigint;
     in_turn   boolean;
@@ -32,12 +31,11 @@ begin
             transaction_id = own,
             first_id = case when c.transaction_id = own then c.first_id else c.last_id + 1 end,
             floor = case when c.transaction_id = own then c.floor else c.last_updated_at + interval '1 microsecond' end,
-            month = date_trunc('month', case when c.last_updated_at <= oldest then newest else greatest(c.last_updated_at, now) end, 'UTC'),
+            month = date_trunc('month', greatest(c.last_updated_at, case when c.last_updated_at <= oldest then newest else now end), 'UTC'),
             month_id = case
-                when c.last_updated_at <= oldest
-                    then case when c.month = date_trunc('month', newest, 'UTC') then c.month_id else c.last_id + 1 + early end
-                when c.month = date_trunc('month', greatest(c.last_updated_at, now), 'UTC') then c.month_id
-                else c.last_id + 1
+                when c.month = date_trunc('month', greatest(c.last_updated_at, case when c.last_updated_at <= oldest then newest else now end), 'UTC')
+                    then c.month_id
+                else c.last_id + 1 + case when c.last_updated_at <= oldest then early else 0 end
             end,
             positions = case
                 when c.transaction_id = own and c.settles = depth then c.positions
@@ -58,26 +56,14 @@ begin
             -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
             coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true),
             set_config('bds.clock', c.ctid::text, true),
-            -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock went
-            -- back, the bell may be far ahead.  One that has notified cannot be prepared, and this one must not be, whatever turn it claims.
-            case when c.first_id <= c.last_id - changes then null
-                when exists (select from bds.bell b where b.last_value between ms and ms + 1000) then bds_change_log.forbid_prepare()::text
-                else pg_notify('bds_changes', company)::text end
+            case when c.first_id > c.last_id - changes then bds_change_log.ring(company) end
         into base, at, floor, touched, settles, interleaved, overtaken, new_month, month_id, in_turn;
         exit when found;
         -- the setting is the ctid of another company's clock, or is forged
         select c.ctid into strict clock_at from bds.clocks c where c.company_id = company for no key update;
     end loop;
     perform bds_change_log.refuse_turn(company) where not in_turn;
-    if new_month is not null and not settles then
-        if month_id > base + 1 then  -- a statement over a month's end
-            perform bds_change_log.begin_month(company, date_trunc('month', oldest, 'UTC'), base + 1)
-            where not exists (
-                select from bds.change_months m where m.company_id = company and m.month = date_trunc('month', oldest, 'UTC')
-            );
-        end if;
-        perform bds_change_log.begin_month(company, new_month, month_id);
-    end if;
+    perform bds_change_log.begin_months(company, oldest, new_month, base + 1, month_id) where new_month is not null and not settles;
 end
 $$;
 comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz, bigint, jsonb) is
@@ -88,6 +74,42 @@ comment on function bds_change_log.advance(text, text, bigint, timestamptz, time
     'depth of triggers); '
     'whether it settles, see bds_change_log.settle, and has taken no ids; whether it interleaved with others, see put_in_order; and whether it was '
     'overtaken: others have logged changes since its first row was stamped, so that its changes have the time `at`, not their rows''';
+
+create function bds_change_log.ring(company text)
+    returns text
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    ms bigint := 1000 * extract(epoch from clock_timestamp());
+begin
+    -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock went back, the
+    -- bell may be far ahead.  One that has notified cannot be prepared, and this one must not be, whatever turn it claims.
+    if exists (select from bds.bell b where b.last_value between ms and ms + 1000) then
+        return bds_change_log.forbid_prepare()::text;
+    end if;
+    perform pg_notify('bds_changes', company);
+    return null;
+end
+$$;
+comment on function bds_change_log.ring(text) is 'Notifies of the first change of a transaction, unless the keeper of the bell is awake, who does so';
+
+create function bds_change_log.begin_months(company text, oldest timestamptz, month timestamptz, first bigint, first_of_month bigint)
+    returns void
+    language plpgsql
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    before timestamptz := date_trunc('month', oldest, 'UTC');
+begin
+    if first < first_of_month and not exists (select from bds.change_months m where m.company_id = company and m.month = before) then
+        perform bds_change_log.begin_month(company, before, first);
+    end if;
+    perform bds_change_log.begin_month(company, month, first_of_month);
+end
+$$;
+comment on function bds_change_log.begin_months(text, timestamptz, timestamptz, bigint, bigint) is
+    'Stores the first change of a company in a month, and in the month before if a statement over its end has the first one there, too';
 
 create function bds_change_log.refuse_turn(company text)
     returns void

@@ -107,7 +107,10 @@ begin
             from new_rows r where r.company_id = company;
         end if;
         select * into turn from bds_change_log.advance(
-            company, 'orderItems', changes, oldest, newest,
+            company, 'orderItems', changes, oldest, newest, case
+                when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
+                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+            end,
             jsonb_build_object(depth + 1, 'items')
         );
         base := turn.base;
@@ -118,7 +121,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            select company, base + 1, 'orderItems', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set,
+            select company, base + 1, 'orderItems', r.id, 'create', case when turn.overtaken then at else r.updated_at end,
+                pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
                 null
@@ -128,14 +132,17 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            -- rows of inserts and deletes come in the order of the statement
-            select company, base + row_number() over (), 'orderItems', r.id, 'create', at,
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
+            -- went back meanwhile.
+            select company, base + row_number() over w, 'orderItems', r.id, 'create',
+                case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
                 null
             from new_rows r
-            where r.company_id = company;
+            where r.company_id = company
+            window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
             -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
@@ -236,7 +243,10 @@ begin
             from new_rows r where r.company_id = company;
         end if;
         select * into turn from bds_change_log.advance(
-            company, 'orderItems', changes, oldest, newest,
+            company, 'orderItems', changes, oldest, newest, case
+                when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
+                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+            end,
             jsonb_build_object(depth + 1, 'items')
         );
         base := turn.base;
@@ -287,7 +297,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            select company, base + 1, 'orderItems', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set,
+            select company, base + 1, 'orderItems', r.id, 'update', case when turn.overtaken then at else r.updated_at end,
+                pg_current_xact_id(), actor, db_user, change_set,
                 o.updated_at, case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
                 json_object(
@@ -307,8 +318,10 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            -- rows of inserts and deletes come in the order of the statement
-            select company, base + row_number() over (order by r.id), 'orderItems', r.id, 'update', at,
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
+            -- went back meanwhile.
+            select company, base + row_number() over w, 'orderItems', r.id, 'update',
+                case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 o.updated_at, case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
@@ -321,7 +334,8 @@ begin
                 absent on null returning json
             )::jsonb
             from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
-            where r.company_id = company;
+            where r.company_id = company
+            window w as (order by r.updated_at, r.id rows unbounded preceding);
         end if;
         get diagnostics logged = row_count;
         if not is_single then
@@ -433,7 +447,7 @@ begin
             from old_rows r where r.company_id = company;
         end if;
         select * into turn from bds_change_log.advance(
-            company, 'orderItems', changes, null, null,
+            company, 'orderItems', changes, null, null, 0,
             jsonb_build_object(depth + 1, 'items')
         );
         base := turn.base;
@@ -444,7 +458,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            select company, base + 1, 'orderItems', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set,
+            select company, base + 1, 'orderItems', r.id, 'delete', at,
+                pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 null,
                 json_object(
@@ -463,8 +478,10 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            -- rows of inserts and deletes come in the order of the statement
-            select company, base + row_number() over (), 'orderItems', r.id, 'delete', at,
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
+            -- went back meanwhile.
+            select company, base + row_number() over w, 'orderItems', r.id, 'delete',
+                at,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 null,
@@ -479,7 +496,8 @@ begin
                 returning jsonb
             )
             from old_rows r
-            where r.company_id = company;
+            where r.company_id = company
+            window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
             -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
@@ -609,6 +627,59 @@ comment on column my."orderItems"."updatedAt" is 'When the row last changed';
 
 grant select on my."orderItems" to bds_analyst;
 
+create or replace view past."orderItems" as select t.company_id,
+    t.id as id,
+    t.description as description,
+    t.quantity as quantity,
+    t.price as price,
+    t.order_id as "orderId",
+    t.product_id as "productId",
+    t.updated_at as "updatedAt"
+from data.order_items t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0)
+union all
+select g.company_id,
+    g.row_id as id,
+    case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
+    case when g.state ? 'quantity' then (g.state ->> 'quantity')::numeric else t.quantity end as quantity,
+    case when g.state ? 'price' then (g.state ->> 'price')::numeric else t.price end as price,
+    case when g.state ? 'orderId' then (g.state ->> 'orderId')::bigint else t.order_id end as "orderId",
+    case when g.state ? 'productId' then (g.state ->> 'productId')::bigint else t.product_id end as "productId",
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
+        min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    group by l.company_id, l.row_id
+    -- a row whose first later change creates it did not exist
+    having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
+) g
+left join data.order_items t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
+where current_setting('bds.moment', true)::timestamptz > '-infinity';
+
+alter view past."orderItems" owner to bds_owner;
+
+revoke all on past."orderItems" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past."orderItems" is 'Lines of an order';
+
+comment on column past."orderItems".company_id is 'The company';
+
+comment on column past."orderItems".id is 'The row''s id, unique within the company';
+
+comment on column past."orderItems".description is 'Text of the line';
+
+comment on column past."orderItems".quantity is 'Quantity';
+
+comment on column past."orderItems".price is 'Price of one unit';
+
+comment on column past."orderItems"."orderId" is 'The order';
+
+comment on column past."orderItems"."productId" is 'The product; null: a line of text';
+
+comment on column past."orderItems"."updatedAt" is 'When the row last changed';
+
+grant select on past."orderItems" to bds_operator, bds_reader;
+
 create or replace view past."orderItems_changed" as select g.company_id,
     g.row_id as id,
     case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
@@ -652,6 +723,40 @@ comment on column past."orderItems_changed"."updatedAt" is 'When the row last ch
 
 grant select on past."orderItems_changed" to bds_operator, bds_reader;
 
+create or replace view past."orderItems_replaced" as select g.company_id,
+    g.row_id as id,
+    (g.state ->> 'description')::text as description,
+    (g.state ->> 'quantity')::numeric as quantity,
+    (g.state ->> 'price')::numeric as price,
+    (g.state ->> 'orderId')::bigint as "orderId",
+    (g.state ->> 'productId')::bigint as "productId",
+    (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
+from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+
+alter view past."orderItems_replaced" owner to bds_owner;
+
+revoke all on past."orderItems_replaced" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past."orderItems_replaced" is 'Lines of an order';
+
+comment on column past."orderItems_replaced".company_id is 'The company';
+
+comment on column past."orderItems_replaced".id is 'The row''s id, unique within the company';
+
+comment on column past."orderItems_replaced".description is 'Text of the line';
+
+comment on column past."orderItems_replaced".quantity is 'Quantity';
+
+comment on column past."orderItems_replaced".price is 'Price of one unit';
+
+comment on column past."orderItems_replaced"."orderId" is 'The order';
+
+comment on column past."orderItems_replaced"."productId" is 'The product; null: a line of text';
+
+comment on column past."orderItems_replaced"."updatedAt" is 'When the row last changed';
+
+grant select on past."orderItems_replaced" to bds_operator, bds_reader;
+
 create or replace view past."orderItems_unchanged" as select t.company_id,
     t.id as id,
     t.description as description,
@@ -686,39 +791,219 @@ comment on column past."orderItems_unchanged"."updatedAt" is 'When the row last 
 
 grant select on past."orderItems_unchanged" to bds_operator, bds_reader;
 
-create or replace view past."orderItems_replaced" as select g.company_id,
-    g.row_id as id,
-    (g.state ->> 'description')::text as description,
-    (g.state ->> 'quantity')::numeric as quantity,
-    (g.state ->> 'price')::numeric as price,
-    (g.state ->> 'orderId')::bigint as "orderId",
-    (g.state ->> 'productId')::bigint as "productId",
-    (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
-from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+create or replace view past."orderItems_ends" as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation", d.columns as "@columns"
+    , d.id, d."@2"
+    , d.description, d."@3"
+    , d.quantity, d."@4"
+    , d.price, d."@5"
+    , d."orderId", d."@6"
+    , d."productId", d."@7"
+    , d."updatedAt", d."@8"
+from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    , n.id, o.id as "@2"
+    , n.description, o.description as "@3"
+    , n.quantity, o.quantity as "@4"
+    , n.price, o.price as "@5"
+    , n."orderId", o."orderId" as "@6"
+    , n."productId", o."productId" as "@7"
+    , n."updatedAt", o."updatedAt" as "@8"
+from bds.change_log c
+left join data.order_items t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+cross join lateral (
+    select case
+        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb end
+        when g.first_id is distinct from g.created_id
+            then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
+    ) g
+    offset 0
+) l
+cross join lateral (
+    select case
+        when g.first_id is distinct from g.created_id
+            then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
+    ) g
+    offset 0
+) e
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'description')::text as description, (g.state ->> 'quantity')::numeric as quantity, (g.state ->> 'price')::numeric as price, (g.state ->> 'orderId')::bigint as "orderId", (g.state ->> 'productId')::bigint as "productId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select l.state) g) n
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'description')::text as description, (g.state ->> 'quantity')::numeric as quantity, (g.state ->> 'price')::numeric as price, (g.state ->> 'orderId')::bigint as "orderId", (g.state ->> 'productId')::bigint as "productId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
+cross join lateral (
+    select case
+        when e.state is null or l.state is null then '{id,description,quantity,price,orderId,productId,updatedAt}'::text[]
+        else array_remove(array[
+            null,
+            case when o.description::text is distinct from n.description::text then 'description' end,
+            case when o.quantity::text is distinct from n.quantity::text then 'quantity' end,
+            case when o.price::text is distinct from n.price::text then 'price' end,
+            case when o."orderId"::text is distinct from n."orderId"::text then 'orderId' end,
+            case when o."productId"::text is distinct from n."productId"::text then 'productId' end,
+            null
+        ]::text[], null)
+    end as columns
+    offset 0
+) d
+where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+    and (e.state is not null or l.state is not null) and d.columns <> '{}'
+    and not exists (  -- a later change of the row stands for it
+        select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.row_id = c.row_id and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+    )
+    ) d;
 
-alter view past."orderItems_replaced" owner to bds_owner;
+alter view past."orderItems_ends" owner to bds_owner;
 
-revoke all on past."orderItems_replaced" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+revoke all on past."orderItems_ends" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
 
-comment on view past."orderItems_replaced" is 'Lines of an order';
+comment on view past."orderItems_ends" is 'Lines of an order';
 
-comment on column past."orderItems_replaced".company_id is 'The company';
+comment on column past."orderItems_ends".company_id is 'The company';
 
-comment on column past."orderItems_replaced".id is 'The row''s id, unique within the company';
+comment on column past."orderItems_ends".id is 'The row''s id, unique within the company';
 
-comment on column past."orderItems_replaced".description is 'Text of the line';
+comment on column past."orderItems_ends".description is 'Text of the line';
 
-comment on column past."orderItems_replaced".quantity is 'Quantity';
+comment on column past."orderItems_ends".quantity is 'Quantity';
 
-comment on column past."orderItems_replaced".price is 'Price of one unit';
+comment on column past."orderItems_ends".price is 'Price of one unit';
 
-comment on column past."orderItems_replaced"."orderId" is 'The order';
+comment on column past."orderItems_ends"."orderId" is 'The order';
 
-comment on column past."orderItems_replaced"."productId" is 'The product; null: a line of text';
+comment on column past."orderItems_ends"."productId" is 'The product; null: a line of text';
 
-comment on column past."orderItems_replaced"."updatedAt" is 'When the row last changed';
+comment on column past."orderItems_ends"."updatedAt" is 'When the row last changed';
 
-grant select on past."orderItems_replaced" to bds_operator, bds_reader;
+grant select on past."orderItems_ends" to bds_operator, bds_reader;
+
+comment on column past."orderItems_ends"."@id" is 'The row''s id';
+
+comment on column past."orderItems_ends"."@version" is 'The row''s last change between the two versions';
+
+comment on column past."orderItems_ends"."@operation" is 'create, update or delete';
+
+comment on column past."orderItems_ends"."@columns" is 'The fields that differ; of a create or delete all';
+
+comment on column past."orderItems_ends"."@3" is 'description as of the earlier version';
+
+comment on column past."orderItems_ends"."@2" is 'id as of the earlier version';
+
+comment on column past."orderItems_ends"."@6" is 'orderId as of the earlier version';
+
+comment on column past."orderItems_ends"."@5" is 'price as of the earlier version';
+
+comment on column past."orderItems_ends"."@7" is 'productId as of the earlier version';
+
+comment on column past."orderItems_ends"."@4" is 'quantity as of the earlier version';
+
+comment on column past."orderItems_ends"."@8" is 'updatedAt as of the earlier version';
+
+create or replace view past."orderItems_diff" as select d.operation as "@operation", d.version as "@version", d.columns as "@columns"
+    , case when d.operation = 'delete' then d."@2" else d.id end as id
+    , case when d.operation = 'delete' then d."@3" else d.description end as description
+    , case when d.operation = 'delete' then d."@4" else d.quantity end as quantity
+    , case when d.operation = 'delete' then d."@5" else d.price end as price
+    , case when d.operation = 'delete' then d."@6" else d."orderId" end as "orderId"
+    , case when d.operation = 'delete' then d."@7" else d."productId" end as "productId"
+    , case when d.operation = 'delete' then d."@8" else d."updatedAt" end as "updatedAt"
+from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    , n.id, o.id as "@2"
+    , n.description, o.description as "@3"
+    , n.quantity, o.quantity as "@4"
+    , n.price, o.price as "@5"
+    , n."orderId", o."orderId" as "@6"
+    , n."productId", o."productId" as "@7"
+    , n."updatedAt", o."updatedAt" as "@8"
+from bds.change_log c
+left join data.order_items t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+cross join lateral (
+    select case
+        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb end
+        when g.first_id is distinct from g.created_id
+            then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
+    ) g
+    offset 0
+) l
+cross join lateral (
+    select case
+        when g.first_id is distinct from g.created_id
+            then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
+    ) g
+    offset 0
+) e
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'description')::text as description, (g.state ->> 'quantity')::numeric as quantity, (g.state ->> 'price')::numeric as price, (g.state ->> 'orderId')::bigint as "orderId", (g.state ->> 'productId')::bigint as "productId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select l.state) g) n
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'description')::text as description, (g.state ->> 'quantity')::numeric as quantity, (g.state ->> 'price')::numeric as price, (g.state ->> 'orderId')::bigint as "orderId", (g.state ->> 'productId')::bigint as "productId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
+cross join lateral (
+    select case
+        when e.state is null or l.state is null then '{id,description,quantity,price,orderId,productId,updatedAt}'::text[]
+        else array_remove(array[
+            null,
+            case when o.description::text is distinct from n.description::text then 'description' end,
+            case when o.quantity::text is distinct from n.quantity::text then 'quantity' end,
+            case when o.price::text is distinct from n.price::text then 'price' end,
+            case when o."orderId"::text is distinct from n."orderId"::text then 'orderId' end,
+            case when o."productId"::text is distinct from n."productId"::text then 'productId' end,
+            null
+        ]::text[], null)
+    end as columns
+    offset 0
+) d
+where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+    and (e.state is not null or l.state is not null) and d.columns <> '{}'
+    and not exists (  -- a later change of the row stands for it
+        select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.row_id = c.row_id and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+    )
+    ) d;
+
+alter view past."orderItems_diff" owner to bds_owner;
+
+revoke all on past."orderItems_diff" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past."orderItems_diff" is 'Lines of an order';
+
+comment on column past."orderItems_diff".id is 'The row''s id, unique within the company';
+
+comment on column past."orderItems_diff".description is 'Text of the line';
+
+comment on column past."orderItems_diff".quantity is 'Quantity';
+
+comment on column past."orderItems_diff".price is 'Price of one unit';
+
+comment on column past."orderItems_diff"."orderId" is 'The order';
+
+comment on column past."orderItems_diff"."productId" is 'The product; null: a line of text';
+
+comment on column past."orderItems_diff"."updatedAt" is 'When the row last changed';
+
+grant select on past."orderItems_diff" to bds_operator, bds_reader;
+
+comment on column past."orderItems_diff"."@version" is 'The row''s last change between the two versions';
+
+comment on column past."orderItems_diff"."@operation" is 'create, update or delete';
+
+comment on column past."orderItems_diff"."@columns" is 'The fields that differ; of a create or delete all';
 
 ---- table of orderItems
 

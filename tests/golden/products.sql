@@ -107,7 +107,10 @@ begin
             from new_rows r where r.company_id = company;
         end if;
         select * into turn from bds_change_log.advance(
-            company, 'products', changes, oldest, newest,
+            company, 'products', changes, oldest, newest, case
+                when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
+                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+            end,
             null
         );
         base := turn.base;
@@ -118,7 +121,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            select company, base + 1, 'products', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set,
+            select company, base + 1, 'products', r.id, 'create', case when turn.overtaken then at else r.updated_at end,
+                pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
                 null
@@ -128,14 +132,17 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            -- rows of inserts and deletes come in the order of the statement
-            select company, base + row_number() over (), 'products', r.id, 'create', at,
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
+            -- went back meanwhile.
+            select company, base + row_number() over w, 'products', r.id, 'create',
+                case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
                 null
             from new_rows r
-            where r.company_id = company;
+            where r.company_id = company
+            window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
             -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
@@ -202,7 +209,10 @@ begin
             from new_rows r where r.company_id = company;
         end if;
         select * into turn from bds_change_log.advance(
-            company, 'products', changes, oldest, newest,
+            company, 'products', changes, oldest, newest, case
+                when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
+                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+            end,
             null
         );
         base := turn.base;
@@ -256,7 +266,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            select company, base + 1, 'products', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set,
+            select company, base + 1, 'products', r.id, 'update', case when turn.overtaken then at else r.updated_at end,
+                pg_current_xact_id(), actor, db_user, change_set,
                 o.updated_at, case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
                 json_object(
@@ -279,8 +290,10 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            -- rows of inserts and deletes come in the order of the statement
-            select company, base + row_number() over (order by r.id), 'products', r.id, 'update', at,
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
+            -- went back meanwhile.
+            select company, base + row_number() over w, 'products', r.id, 'update',
+                case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 o.updated_at, case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
@@ -296,7 +309,8 @@ begin
                 absent on null returning json
             )::jsonb
             from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
-            where r.company_id = company;
+            where r.company_id = company
+            window w as (order by r.updated_at, r.id rows unbounded preceding);
         end if;
         get diagnostics logged = row_count;
         if not is_single then
@@ -373,7 +387,7 @@ begin
             from old_rows r where r.company_id = company;
         end if;
         select * into turn from bds_change_log.advance(
-            company, 'products', changes, null, null,
+            company, 'products', changes, null, null, 0,
             null
         );
         base := turn.base;
@@ -384,7 +398,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            select company, base + 1, 'products', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set,
+            select company, base + 1, 'products', r.id, 'delete', at,
+                pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 null,
                 json_object(
@@ -406,8 +421,10 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            -- rows of inserts and deletes come in the order of the statement
-            select company, base + row_number() over (), 'products', r.id, 'delete', at,
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
+            -- went back meanwhile.
+            select company, base + row_number() over w, 'products', r.id, 'delete',
+                at,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 null,
@@ -425,7 +442,8 @@ begin
                 returning jsonb
             )
             from old_rows r
-            where r.company_id = company;
+            where r.company_id = company
+            window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
             -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
@@ -539,6 +557,71 @@ comment on column my.products."updatedAt" is 'When the row last changed';
 
 grant select on my.products to bds_analyst;
 
+create or replace view past.products as select t.company_id,
+    t.id as id,
+    t.code as code,
+    t.name as name,
+    t.description as description,
+    t.barcode as barcode,
+    t.price as price,
+    t.active as active,
+    t.category_id as "categoryId",
+    t.unit_id as "unitId",
+    t.updated_at as "updatedAt"
+from data.products t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0)
+union all
+select g.company_id,
+    g.row_id as id,
+    case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
+    case when g.state ? 'name' then (g.state ->> 'name')::text else t.name end as name,
+    case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
+    case when g.state ? 'barcode' then (g.state ->> 'barcode')::text else t.barcode end as barcode,
+    case when g.state ? 'price' then (g.state ->> 'price')::numeric else t.price end as price,
+    case when g.state ? 'active' then (g.state ->> 'active')::boolean else t.active end as active,
+    case when g.state ? 'categoryId' then (g.state ->> 'categoryId')::bigint else t.category_id end as "categoryId",
+    case when g.state ? 'unitId' then (g.state ->> 'unitId')::bigint else t.unit_id end as "unitId",
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
+        min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    group by l.company_id, l.row_id
+    -- a row whose first later change creates it did not exist
+    having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
+) g
+left join data.products t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
+where current_setting('bds.moment', true)::timestamptz > '-infinity';
+
+alter view past.products owner to bds_owner;
+
+revoke all on past.products from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.products is 'Things that are sold';
+
+comment on column past.products.company_id is 'The company';
+
+comment on column past.products.id is 'The row''s id, unique within the company';
+
+comment on column past.products.code is 'Stock code';
+
+comment on column past.products.name is 'Name';
+
+comment on column past.products.description is 'Description';
+
+comment on column past.products.barcode is 'Barcode, such as an EAN';
+
+comment on column past.products.price is 'List price of one unit';
+
+comment on column past.products.active is 'Whether it is on sale';
+
+comment on column past.products."categoryId" is 'The product''s category';
+
+comment on column past.products."unitId" is 'The unit that it is sold in';
+
+comment on column past.products."updatedAt" is 'When the row last changed';
+
+grant select on past.products to bds_operator, bds_reader;
+
 create or replace view past.products_changed as select g.company_id,
     g.row_id as id,
     case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
@@ -591,6 +674,49 @@ comment on column past.products_changed."updatedAt" is 'When the row last change
 
 grant select on past.products_changed to bds_operator, bds_reader;
 
+create or replace view past.products_replaced as select g.company_id,
+    g.row_id as id,
+    (g.state ->> 'code')::text as code,
+    (g.state ->> 'name')::text as name,
+    (g.state ->> 'description')::text as description,
+    (g.state ->> 'barcode')::text as barcode,
+    (g.state ->> 'price')::numeric as price,
+    (g.state ->> 'active')::boolean as active,
+    (g.state ->> 'categoryId')::bigint as "categoryId",
+    (g.state ->> 'unitId')::bigint as "unitId",
+    (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
+from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+
+alter view past.products_replaced owner to bds_owner;
+
+revoke all on past.products_replaced from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.products_replaced is 'Things that are sold';
+
+comment on column past.products_replaced.company_id is 'The company';
+
+comment on column past.products_replaced.id is 'The row''s id, unique within the company';
+
+comment on column past.products_replaced.code is 'Stock code';
+
+comment on column past.products_replaced.name is 'Name';
+
+comment on column past.products_replaced.description is 'Description';
+
+comment on column past.products_replaced.barcode is 'Barcode, such as an EAN';
+
+comment on column past.products_replaced.price is 'List price of one unit';
+
+comment on column past.products_replaced.active is 'Whether it is on sale';
+
+comment on column past.products_replaced."categoryId" is 'The product''s category';
+
+comment on column past.products_replaced."unitId" is 'The unit that it is sold in';
+
+comment on column past.products_replaced."updatedAt" is 'When the row last changed';
+
+grant select on past.products_replaced to bds_operator, bds_reader;
+
 create or replace view past.products_unchanged as select t.company_id,
     t.id as id,
     t.code as code,
@@ -634,48 +760,255 @@ comment on column past.products_unchanged."updatedAt" is 'When the row last chan
 
 grant select on past.products_unchanged to bds_operator, bds_reader;
 
-create or replace view past.products_replaced as select g.company_id,
-    g.row_id as id,
-    (g.state ->> 'code')::text as code,
-    (g.state ->> 'name')::text as name,
-    (g.state ->> 'description')::text as description,
-    (g.state ->> 'barcode')::text as barcode,
-    (g.state ->> 'price')::numeric as price,
-    (g.state ->> 'active')::boolean as active,
-    (g.state ->> 'categoryId')::bigint as "categoryId",
-    (g.state ->> 'unitId')::bigint as "unitId",
-    (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
-from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+create or replace view past.products_ends as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation", d.columns as "@columns"
+    , d.id, d."@2"
+    , d.code, d."@3"
+    , d.name, d."@4"
+    , d.description, d."@5"
+    , d.barcode, d."@6"
+    , d.price, d."@7"
+    , d.active, d."@8"
+    , d."categoryId", d."@9"
+    , d."unitId", d."@10"
+    , d."updatedAt", d."@11"
+from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    , n.id, o.id as "@2"
+    , n.code, o.code as "@3"
+    , n.name, o.name as "@4"
+    , n.description, o.description as "@5"
+    , n.barcode, o.barcode as "@6"
+    , n.price, o.price as "@7"
+    , n.active, o.active as "@8"
+    , n."categoryId", o."categoryId" as "@9"
+    , n."unitId", o."unitId" as "@10"
+    , n."updatedAt", o."updatedAt" as "@11"
+from bds.change_log c
+left join data.products t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+cross join lateral (
+    select case
+        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb end
+        when g.first_id is distinct from g.created_id
+            then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
+    ) g
+    offset 0
+) l
+cross join lateral (
+    select case
+        when g.first_id is distinct from g.created_id
+            then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
+    ) g
+    offset 0
+) e
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'name')::text as name, (g.state ->> 'description')::text as description, (g.state ->> 'barcode')::text as barcode, (g.state ->> 'price')::numeric as price, (g.state ->> 'active')::boolean as active, (g.state ->> 'categoryId')::bigint as "categoryId", (g.state ->> 'unitId')::bigint as "unitId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select l.state) g) n
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'name')::text as name, (g.state ->> 'description')::text as description, (g.state ->> 'barcode')::text as barcode, (g.state ->> 'price')::numeric as price, (g.state ->> 'active')::boolean as active, (g.state ->> 'categoryId')::bigint as "categoryId", (g.state ->> 'unitId')::bigint as "unitId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
+cross join lateral (
+    select case
+        when e.state is null or l.state is null then '{id,code,name,description,barcode,price,active,categoryId,unitId,updatedAt}'::text[]
+        else array_remove(array[
+            null,
+            case when o.code::text is distinct from n.code::text then 'code' end,
+            case when o.name::text is distinct from n.name::text then 'name' end,
+            case when o.description::text is distinct from n.description::text then 'description' end,
+            case when o.barcode::text is distinct from n.barcode::text then 'barcode' end,
+            case when o.price::text is distinct from n.price::text then 'price' end,
+            case when o.active::text is distinct from n.active::text then 'active' end,
+            case when o."categoryId"::text is distinct from n."categoryId"::text then 'categoryId' end,
+            case when o."unitId"::text is distinct from n."unitId"::text then 'unitId' end,
+            null
+        ]::text[], null)
+    end as columns
+    offset 0
+) d
+where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+    and (e.state is not null or l.state is not null) and d.columns <> '{}'
+    and not exists (  -- a later change of the row stands for it
+        select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.row_id = c.row_id and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+    )
+    ) d;
 
-alter view past.products_replaced owner to bds_owner;
+alter view past.products_ends owner to bds_owner;
 
-revoke all on past.products_replaced from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+revoke all on past.products_ends from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
 
-comment on view past.products_replaced is 'Things that are sold';
+comment on view past.products_ends is 'Things that are sold';
 
-comment on column past.products_replaced.company_id is 'The company';
+comment on column past.products_ends.company_id is 'The company';
 
-comment on column past.products_replaced.id is 'The row''s id, unique within the company';
+comment on column past.products_ends.id is 'The row''s id, unique within the company';
 
-comment on column past.products_replaced.code is 'Stock code';
+comment on column past.products_ends.code is 'Stock code';
 
-comment on column past.products_replaced.name is 'Name';
+comment on column past.products_ends.name is 'Name';
 
-comment on column past.products_replaced.description is 'Description';
+comment on column past.products_ends.description is 'Description';
 
-comment on column past.products_replaced.barcode is 'Barcode, such as an EAN';
+comment on column past.products_ends.barcode is 'Barcode, such as an EAN';
 
-comment on column past.products_replaced.price is 'List price of one unit';
+comment on column past.products_ends.price is 'List price of one unit';
 
-comment on column past.products_replaced.active is 'Whether it is on sale';
+comment on column past.products_ends.active is 'Whether it is on sale';
 
-comment on column past.products_replaced."categoryId" is 'The product''s category';
+comment on column past.products_ends."categoryId" is 'The product''s category';
 
-comment on column past.products_replaced."unitId" is 'The unit that it is sold in';
+comment on column past.products_ends."unitId" is 'The unit that it is sold in';
 
-comment on column past.products_replaced."updatedAt" is 'When the row last changed';
+comment on column past.products_ends."updatedAt" is 'When the row last changed';
 
-grant select on past.products_replaced to bds_operator, bds_reader;
+grant select on past.products_ends to bds_operator, bds_reader;
+
+comment on column past.products_ends."@id" is 'The row''s id';
+
+comment on column past.products_ends."@version" is 'The row''s last change between the two versions';
+
+comment on column past.products_ends."@operation" is 'create, update or delete';
+
+comment on column past.products_ends."@columns" is 'The fields that differ; of a create or delete all';
+
+comment on column past.products_ends."@8" is 'active as of the earlier version';
+
+comment on column past.products_ends."@6" is 'barcode as of the earlier version';
+
+comment on column past.products_ends."@9" is 'categoryId as of the earlier version';
+
+comment on column past.products_ends."@3" is 'code as of the earlier version';
+
+comment on column past.products_ends."@5" is 'description as of the earlier version';
+
+comment on column past.products_ends."@2" is 'id as of the earlier version';
+
+comment on column past.products_ends."@4" is 'name as of the earlier version';
+
+comment on column past.products_ends."@7" is 'price as of the earlier version';
+
+comment on column past.products_ends."@10" is 'unitId as of the earlier version';
+
+comment on column past.products_ends."@11" is 'updatedAt as of the earlier version';
+
+create or replace view past.products_diff as select d.operation as "@operation", d.version as "@version", d.columns as "@columns"
+    , case when d.operation = 'delete' then d."@2" else d.id end as id
+    , case when d.operation = 'delete' then d."@3" else d.code end as code
+    , case when d.operation = 'delete' then d."@4" else d.name end as name
+    , case when d.operation = 'delete' then d."@5" else d.description end as description
+    , case when d.operation = 'delete' then d."@6" else d.barcode end as barcode
+    , case when d.operation = 'delete' then d."@7" else d.price end as price
+    , case when d.operation = 'delete' then d."@8" else d.active end as active
+    , case when d.operation = 'delete' then d."@9" else d."categoryId" end as "categoryId"
+    , case when d.operation = 'delete' then d."@10" else d."unitId" end as "unitId"
+    , case when d.operation = 'delete' then d."@11" else d."updatedAt" end as "updatedAt"
+from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    , n.id, o.id as "@2"
+    , n.code, o.code as "@3"
+    , n.name, o.name as "@4"
+    , n.description, o.description as "@5"
+    , n.barcode, o.barcode as "@6"
+    , n.price, o.price as "@7"
+    , n.active, o.active as "@8"
+    , n."categoryId", o."categoryId" as "@9"
+    , n."unitId", o."unitId" as "@10"
+    , n."updatedAt", o."updatedAt" as "@11"
+from bds.change_log c
+left join data.products t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+cross join lateral (
+    select case
+        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb end
+        when g.first_id is distinct from g.created_id
+            then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
+    ) g
+    offset 0
+) l
+cross join lateral (
+    select case
+        when g.first_id is distinct from g.created_id
+            then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
+    ) g
+    offset 0
+) e
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'name')::text as name, (g.state ->> 'description')::text as description, (g.state ->> 'barcode')::text as barcode, (g.state ->> 'price')::numeric as price, (g.state ->> 'active')::boolean as active, (g.state ->> 'categoryId')::bigint as "categoryId", (g.state ->> 'unitId')::bigint as "unitId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select l.state) g) n
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'name')::text as name, (g.state ->> 'description')::text as description, (g.state ->> 'barcode')::text as barcode, (g.state ->> 'price')::numeric as price, (g.state ->> 'active')::boolean as active, (g.state ->> 'categoryId')::bigint as "categoryId", (g.state ->> 'unitId')::bigint as "unitId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
+cross join lateral (
+    select case
+        when e.state is null or l.state is null then '{id,code,name,description,barcode,price,active,categoryId,unitId,updatedAt}'::text[]
+        else array_remove(array[
+            null,
+            case when o.code::text is distinct from n.code::text then 'code' end,
+            case when o.name::text is distinct from n.name::text then 'name' end,
+            case when o.description::text is distinct from n.description::text then 'description' end,
+            case when o.barcode::text is distinct from n.barcode::text then 'barcode' end,
+            case when o.price::text is distinct from n.price::text then 'price' end,
+            case when o.active::text is distinct from n.active::text then 'active' end,
+            case when o."categoryId"::text is distinct from n."categoryId"::text then 'categoryId' end,
+            case when o."unitId"::text is distinct from n."unitId"::text then 'unitId' end,
+            null
+        ]::text[], null)
+    end as columns
+    offset 0
+) d
+where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+    and (e.state is not null or l.state is not null) and d.columns <> '{}'
+    and not exists (  -- a later change of the row stands for it
+        select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.row_id = c.row_id and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+    )
+    ) d;
+
+alter view past.products_diff owner to bds_owner;
+
+revoke all on past.products_diff from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.products_diff is 'Things that are sold';
+
+comment on column past.products_diff.id is 'The row''s id, unique within the company';
+
+comment on column past.products_diff.code is 'Stock code';
+
+comment on column past.products_diff.name is 'Name';
+
+comment on column past.products_diff.description is 'Description';
+
+comment on column past.products_diff.barcode is 'Barcode, such as an EAN';
+
+comment on column past.products_diff.price is 'List price of one unit';
+
+comment on column past.products_diff.active is 'Whether it is on sale';
+
+comment on column past.products_diff."categoryId" is 'The product''s category';
+
+comment on column past.products_diff."unitId" is 'The unit that it is sold in';
+
+comment on column past.products_diff."updatedAt" is 'When the row last changed';
+
+grant select on past.products_diff to bds_operator, bds_reader;
+
+comment on column past.products_diff."@version" is 'The row''s last change between the two versions';
+
+comment on column past.products_diff."@operation" is 'create, update or delete';
+
+comment on column past.products_diff."@columns" is 'The fields that differ; of a create or delete all';
 
 ---- table of products
 

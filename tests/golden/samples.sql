@@ -107,7 +107,10 @@ begin
             from new_rows r where r.company_id = company;
         end if;
         select * into turn from bds_change_log.advance(
-            company, 'samples', changes, oldest, newest,
+            company, 'samples', changes, oldest, newest, case
+                when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
+                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+            end,
             null
         );
         base := turn.base;
@@ -118,7 +121,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            select company, base + 1, 'samples', r.id, 'create', at, pg_current_xact_id(), actor, db_user, change_set,
+            select company, base + 1, 'samples', r.id, 'create', case when turn.overtaken then at else r.updated_at end,
+                pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
                 null
@@ -128,14 +132,17 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            -- rows of inserts and deletes come in the order of the statement
-            select company, base + row_number() over (), 'samples', r.id, 'create', at,
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
+            -- went back meanwhile.
+            select company, base + row_number() over w, 'samples', r.id, 'create',
+                case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
                 null
             from new_rows r
-            where r.company_id = company;
+            where r.company_id = company
+            window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
             -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
@@ -202,7 +209,10 @@ begin
             from new_rows r where r.company_id = company;
         end if;
         select * into turn from bds_change_log.advance(
-            company, 'samples', changes, oldest, newest,
+            company, 'samples', changes, oldest, newest, case
+                when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
+                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+            end,
             null
         );
         base := turn.base;
@@ -269,7 +279,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            select company, base + 1, 'samples', r.id, 'update', at, pg_current_xact_id(), actor, db_user, change_set,
+            select company, base + 1, 'samples', r.id, 'update', case when turn.overtaken then at else r.updated_at end,
+                pg_current_xact_id(), actor, db_user, change_set,
                 o.updated_at, case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
                 json_object(
@@ -305,8 +316,10 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            -- rows of inserts and deletes come in the order of the statement
-            select company, base + row_number() over (order by r.id), 'samples', r.id, 'update', at,
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
+            -- went back meanwhile.
+            select company, base + row_number() over w, 'samples', r.id, 'update',
+                case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 o.updated_at, case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
@@ -335,7 +348,8 @@ begin
                 absent on null returning json
             )::jsonb
             from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
-            where r.company_id = company;
+            where r.company_id = company
+            window w as (order by r.updated_at, r.id rows unbounded preceding);
         end if;
         get diagnostics logged = row_count;
         if not is_single then
@@ -412,7 +426,7 @@ begin
             from old_rows r where r.company_id = company;
         end if;
         select * into turn from bds_change_log.advance(
-            company, 'samples', changes, null, null,
+            company, 'samples', changes, null, null, 0,
             null
         );
         base := turn.base;
@@ -423,7 +437,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            select company, base + 1, 'samples', r.id, 'delete', at, pg_current_xact_id(), actor, db_user, change_set,
+            select company, base + 1, 'samples', r.id, 'delete', at,
+                pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 null,
                 json_object(
@@ -458,8 +473,10 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
                 row_hash, old
             )
-            -- rows of inserts and deletes come in the order of the statement
-            select company, base + row_number() over (), 'samples', r.id, 'delete', at,
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
+            -- went back meanwhile.
+            select company, base + row_number() over w, 'samples', r.id, 'delete',
+                at,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 null,
@@ -490,7 +507,8 @@ begin
                 returning jsonb
             )
             from old_rows r
-            where r.company_id = company;
+            where r.company_id = company
+            window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
             -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
@@ -682,6 +700,123 @@ comment on column my.samples."updatedAt" is 'When the row last changed';
 
 grant select on my.samples to bds_analyst;
 
+create or replace view past.samples as select t.company_id,
+    t.id as id,
+    t.code as code,
+    t.words as words,
+    t.short::text as short,
+    t.padded::text as padded,
+    t.mood::text as mood,
+    t.small as small,
+    t.whole as whole,
+    t.long as long,
+    t.amount as amount,
+    t.free as free,
+    t.single::text::double precision as single,
+    t.double as double,
+    t.flag as flag,
+    t.day as day,
+    t.clock as clock,
+    t.at as at,
+    t.span as span,
+    t.key as key,
+    t.octets as octets,
+    t.document::text as document,
+    t.level::integer as level,
+    t.updated_at as "updatedAt"
+from data.samples t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0)
+union all
+select g.company_id,
+    g.row_id as id,
+    case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
+    case when g.state ? 'words' then (g.state ->> 'words')::text else t.words end as words,
+    case when g.state ? 'short' then (g.state ->> 'short')::text else t.short::text end as short,
+    case when g.state ? 'padded' then ((g.state ->> 'padded')::bpchar)::text else t.padded::text end as padded,
+    case when g.state ? 'mood' then (g.state ->> 'mood')::text else t.mood::text end as mood,
+    case when g.state ? 'small' then (g.state ->> 'small')::smallint else t.small end as small,
+    case when g.state ? 'whole' then (g.state ->> 'whole')::integer else t.whole end as whole,
+    case when g.state ? 'long' then (g.state ->> 'long')::bigint else t.long end as long,
+    case when g.state ? 'amount' then (g.state ->> 'amount')::numeric else t.amount end as amount,
+    case when g.state ? 'free' then (g.state ->> 'free')::numeric else t.free end as free,
+    case when g.state ? 'single' then (g.state ->> 'single')::double precision else t.single::text::double precision end as single,
+    case when g.state ? 'double' then (g.state ->> 'double')::double precision else t.double end as double,
+    case when g.state ? 'flag' then (g.state ->> 'flag')::boolean else t.flag end as flag,
+    case when g.state ? 'day' then (g.state ->> 'day')::date else t.day end as day,
+    case when g.state ? 'clock' then (g.state ->> 'clock')::time without time zone else t.clock end as clock,
+    case when g.state ? 'at' then (g.state ->> 'at')::timestamp with time zone else t.at end as at,
+    case when g.state ? 'span' then (g.state ->> 'span')::interval else t.span end as span,
+    case when g.state ? 'key' then (g.state ->> 'key')::uuid else t.key end as key,
+    case when g.state ? 'octets' then (g.state ->> 'octets')::bytea else t.octets end as octets,
+    case when g.state ? 'document' then (nullif(g.state -> 'document', 'null'))::text else t.document::text end as document,
+    case when g.state ? 'level' then (g.state ->> 'level')::integer else t.level::integer end as level,
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
+        min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    group by l.company_id, l.row_id
+    -- a row whose first later change creates it did not exist
+    having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
+) g
+left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
+where current_setting('bds.moment', true)::timestamptz > '-infinity';
+
+alter view past.samples owner to bds_owner;
+
+revoke all on past.samples from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.samples is NULL;
+
+comment on column past.samples.company_id is 'The company';
+
+comment on column past.samples.id is 'The row''s id, unique within the company';
+
+comment on column past.samples.code is NULL;
+
+comment on column past.samples.words is NULL;
+
+comment on column past.samples.short is NULL;
+
+comment on column past.samples.padded is NULL;
+
+comment on column past.samples.mood is NULL;
+
+comment on column past.samples.small is NULL;
+
+comment on column past.samples.whole is NULL;
+
+comment on column past.samples.long is NULL;
+
+comment on column past.samples.amount is NULL;
+
+comment on column past.samples.free is NULL;
+
+comment on column past.samples.single is NULL;
+
+comment on column past.samples.double is NULL;
+
+comment on column past.samples.flag is NULL;
+
+comment on column past.samples.day is NULL;
+
+comment on column past.samples.clock is NULL;
+
+comment on column past.samples.at is NULL;
+
+comment on column past.samples.span is NULL;
+
+comment on column past.samples.key is NULL;
+
+comment on column past.samples.octets is NULL;
+
+comment on column past.samples.document is NULL;
+
+comment on column past.samples.level is NULL;
+
+comment on column past.samples."updatedAt" is 'When the row last changed';
+
+grant select on past.samples to bds_operator, bds_reader;
+
 create or replace view past.samples_changed as select g.company_id,
     g.row_id as id,
     case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
@@ -773,6 +908,88 @@ comment on column past.samples_changed."updatedAt" is 'When the row last changed
 
 grant select on past.samples_changed to bds_operator, bds_reader;
 
+create or replace view past.samples_replaced as select g.company_id,
+    g.row_id as id,
+    (g.state ->> 'code')::text as code,
+    (g.state ->> 'words')::text as words,
+    (g.state ->> 'short')::text as short,
+    ((g.state ->> 'padded')::bpchar)::text as padded,
+    (g.state ->> 'mood')::text as mood,
+    (g.state ->> 'small')::smallint as small,
+    (g.state ->> 'whole')::integer as whole,
+    (g.state ->> 'long')::bigint as long,
+    (g.state ->> 'amount')::numeric as amount,
+    (g.state ->> 'free')::numeric as free,
+    (g.state ->> 'single')::double precision as single,
+    (g.state ->> 'double')::double precision as double,
+    (g.state ->> 'flag')::boolean as flag,
+    (g.state ->> 'day')::date as day,
+    (g.state ->> 'clock')::time without time zone as clock,
+    (g.state ->> 'at')::timestamp with time zone as at,
+    (g.state ->> 'span')::interval as span,
+    (g.state ->> 'key')::uuid as key,
+    (g.state ->> 'octets')::bytea as octets,
+    (nullif(g.state -> 'document', 'null'))::text as document,
+    (g.state ->> 'level')::integer as level,
+    (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
+from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+
+alter view past.samples_replaced owner to bds_owner;
+
+revoke all on past.samples_replaced from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.samples_replaced is NULL;
+
+comment on column past.samples_replaced.company_id is 'The company';
+
+comment on column past.samples_replaced.id is 'The row''s id, unique within the company';
+
+comment on column past.samples_replaced.code is NULL;
+
+comment on column past.samples_replaced.words is NULL;
+
+comment on column past.samples_replaced.short is NULL;
+
+comment on column past.samples_replaced.padded is NULL;
+
+comment on column past.samples_replaced.mood is NULL;
+
+comment on column past.samples_replaced.small is NULL;
+
+comment on column past.samples_replaced.whole is NULL;
+
+comment on column past.samples_replaced.long is NULL;
+
+comment on column past.samples_replaced.amount is NULL;
+
+comment on column past.samples_replaced.free is NULL;
+
+comment on column past.samples_replaced.single is NULL;
+
+comment on column past.samples_replaced.double is NULL;
+
+comment on column past.samples_replaced.flag is NULL;
+
+comment on column past.samples_replaced.day is NULL;
+
+comment on column past.samples_replaced.clock is NULL;
+
+comment on column past.samples_replaced.at is NULL;
+
+comment on column past.samples_replaced.span is NULL;
+
+comment on column past.samples_replaced.key is NULL;
+
+comment on column past.samples_replaced.octets is NULL;
+
+comment on column past.samples_replaced.document is NULL;
+
+comment on column past.samples_replaced.level is NULL;
+
+comment on column past.samples_replaced."updatedAt" is 'When the row last changed';
+
+grant select on past.samples_replaced to bds_operator, bds_reader;
+
 create or replace view past.samples_unchanged as select t.company_id,
     t.id as id,
     t.code as code,
@@ -855,87 +1072,411 @@ comment on column past.samples_unchanged."updatedAt" is 'When the row last chang
 
 grant select on past.samples_unchanged to bds_operator, bds_reader;
 
-create or replace view past.samples_replaced as select g.company_id,
-    g.row_id as id,
-    (g.state ->> 'code')::text as code,
-    (g.state ->> 'words')::text as words,
-    (g.state ->> 'short')::text as short,
-    ((g.state ->> 'padded')::bpchar)::text as padded,
-    (g.state ->> 'mood')::text as mood,
-    (g.state ->> 'small')::smallint as small,
-    (g.state ->> 'whole')::integer as whole,
-    (g.state ->> 'long')::bigint as long,
-    (g.state ->> 'amount')::numeric as amount,
-    (g.state ->> 'free')::numeric as free,
-    (g.state ->> 'single')::double precision as single,
-    (g.state ->> 'double')::double precision as double,
-    (g.state ->> 'flag')::boolean as flag,
-    (g.state ->> 'day')::date as day,
-    (g.state ->> 'clock')::time without time zone as clock,
-    (g.state ->> 'at')::timestamp with time zone as at,
-    (g.state ->> 'span')::interval as span,
-    (g.state ->> 'key')::uuid as key,
-    (g.state ->> 'octets')::bytea as octets,
-    (nullif(g.state -> 'document', 'null'))::text as document,
-    (g.state ->> 'level')::integer as level,
-    (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
-from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+create or replace view past.samples_ends as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation", d.columns as "@columns"
+    , d.id, d."@2"
+    , d.code, d."@3"
+    , d.words, d."@4"
+    , d.short, d."@5"
+    , d.padded, d."@6"
+    , d.mood, d."@7"
+    , d.small, d."@8"
+    , d.whole, d."@9"
+    , d.long, d."@10"
+    , d.amount, d."@11"
+    , d.free, d."@12"
+    , d.single, d."@13"
+    , d.double, d."@14"
+    , d.flag, d."@15"
+    , d.day, d."@16"
+    , d.clock, d."@17"
+    , d.at, d."@18"
+    , d.span, d."@19"
+    , d.key, d."@20"
+    , d.octets, d."@21"
+    , d.document, d."@22"
+    , d.level, d."@23"
+    , d."updatedAt", d."@24"
+from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    , n.id, o.id as "@2"
+    , n.code, o.code as "@3"
+    , n.words, o.words as "@4"
+    , n.short, o.short as "@5"
+    , n.padded, o.padded as "@6"
+    , n.mood, o.mood as "@7"
+    , n.small, o.small as "@8"
+    , n.whole, o.whole as "@9"
+    , n.long, o.long as "@10"
+    , n.amount, o.amount as "@11"
+    , n.free, o.free as "@12"
+    , n.single, o.single as "@13"
+    , n.double, o.double as "@14"
+    , n.flag, o.flag as "@15"
+    , n.day, o.day as "@16"
+    , n.clock, o.clock as "@17"
+    , n.at, o.at as "@18"
+    , n.span, o.span as "@19"
+    , n.key, o.key as "@20"
+    , n.octets, o.octets as "@21"
+    , n.document, o.document as "@22"
+    , n.level, o.level as "@23"
+    , n."updatedAt", o."updatedAt" as "@24"
+from bds.change_log c
+left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+cross join lateral (
+    select case
+        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
+        when g.first_id is distinct from g.created_id
+            then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
+    ) g
+    offset 0
+) l
+cross join lateral (
+    select case
+        when g.first_id is distinct from g.created_id
+            then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
+    ) g
+    offset 0
+) e
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'words')::text as words, (g.state ->> 'short')::text as short, ((g.state ->> 'padded')::bpchar)::text as padded, (g.state ->> 'mood')::text as mood, (g.state ->> 'small')::smallint as small, (g.state ->> 'whole')::integer as whole, (g.state ->> 'long')::bigint as long, (g.state ->> 'amount')::numeric as amount, (g.state ->> 'free')::numeric as free, (g.state ->> 'single')::double precision as single, (g.state ->> 'double')::double precision as double, (g.state ->> 'flag')::boolean as flag, (g.state ->> 'day')::date as day, (g.state ->> 'clock')::time without time zone as clock, (g.state ->> 'at')::timestamp with time zone as at, (g.state ->> 'span')::interval as span, (g.state ->> 'key')::uuid as key, (g.state ->> 'octets')::bytea as octets, (nullif(g.state -> 'document', 'null'))::text as document, (g.state ->> 'level')::integer as level, (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select l.state) g) n
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'words')::text as words, (g.state ->> 'short')::text as short, ((g.state ->> 'padded')::bpchar)::text as padded, (g.state ->> 'mood')::text as mood, (g.state ->> 'small')::smallint as small, (g.state ->> 'whole')::integer as whole, (g.state ->> 'long')::bigint as long, (g.state ->> 'amount')::numeric as amount, (g.state ->> 'free')::numeric as free, (g.state ->> 'single')::double precision as single, (g.state ->> 'double')::double precision as double, (g.state ->> 'flag')::boolean as flag, (g.state ->> 'day')::date as day, (g.state ->> 'clock')::time without time zone as clock, (g.state ->> 'at')::timestamp with time zone as at, (g.state ->> 'span')::interval as span, (g.state ->> 'key')::uuid as key, (g.state ->> 'octets')::bytea as octets, (nullif(g.state -> 'document', 'null'))::text as document, (g.state ->> 'level')::integer as level, (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
+cross join lateral (
+    select case
+        when e.state is null or l.state is null then '{id,code,words,short,padded,mood,small,whole,long,amount,free,single,double,flag,day,clock,at,span,key,octets,document,level,updatedAt}'::text[]
+        else array_remove(array[
+            null,
+            case when o.code::text is distinct from n.code::text then 'code' end,
+            case when o.words::text is distinct from n.words::text then 'words' end,
+            case when o.short::text is distinct from n.short::text then 'short' end,
+            case when o.padded::text is distinct from n.padded::text then 'padded' end,
+            case when o.mood::text is distinct from n.mood::text then 'mood' end,
+            case when o.small::text is distinct from n.small::text then 'small' end,
+            case when o.whole::text is distinct from n.whole::text then 'whole' end,
+            case when o.long::text is distinct from n.long::text then 'long' end,
+            case when o.amount::text is distinct from n.amount::text then 'amount' end,
+            case when o.free::text is distinct from n.free::text then 'free' end,
+            case when o.single::text is distinct from n.single::text then 'single' end,
+            case when o.double::text is distinct from n.double::text then 'double' end,
+            case when o.flag::text is distinct from n.flag::text then 'flag' end,
+            case when o.day::text is distinct from n.day::text then 'day' end,
+            case when o.clock::text is distinct from n.clock::text then 'clock' end,
+            case when o.at::text is distinct from n.at::text then 'at' end,
+            case when o.span::text is distinct from n.span::text then 'span' end,
+            case when o.key::text is distinct from n.key::text then 'key' end,
+            case when o.octets::text is distinct from n.octets::text then 'octets' end,
+            case when o.document::text is distinct from n.document::text then 'document' end,
+            case when o.level::text is distinct from n.level::text then 'level' end,
+            null
+        ]::text[], null)
+    end as columns
+    offset 0
+) d
+where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+    and (e.state is not null or l.state is not null) and d.columns <> '{}'
+    and not exists (  -- a later change of the row stands for it
+        select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.row_id = c.row_id and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+    )
+    ) d;
 
-alter view past.samples_replaced owner to bds_owner;
+alter view past.samples_ends owner to bds_owner;
 
-revoke all on past.samples_replaced from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+revoke all on past.samples_ends from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
 
-comment on view past.samples_replaced is NULL;
+comment on view past.samples_ends is NULL;
 
-comment on column past.samples_replaced.company_id is 'The company';
+comment on column past.samples_ends.company_id is 'The company';
 
-comment on column past.samples_replaced.id is 'The row''s id, unique within the company';
+comment on column past.samples_ends.id is 'The row''s id, unique within the company';
 
-comment on column past.samples_replaced.code is NULL;
+comment on column past.samples_ends.code is NULL;
 
-comment on column past.samples_replaced.words is NULL;
+comment on column past.samples_ends.words is NULL;
 
-comment on column past.samples_replaced.short is NULL;
+comment on column past.samples_ends.short is NULL;
 
-comment on column past.samples_replaced.padded is NULL;
+comment on column past.samples_ends.padded is NULL;
 
-comment on column past.samples_replaced.mood is NULL;
+comment on column past.samples_ends.mood is NULL;
 
-comment on column past.samples_replaced.small is NULL;
+comment on column past.samples_ends.small is NULL;
 
-comment on column past.samples_replaced.whole is NULL;
+comment on column past.samples_ends.whole is NULL;
 
-comment on column past.samples_replaced.long is NULL;
+comment on column past.samples_ends.long is NULL;
 
-comment on column past.samples_replaced.amount is NULL;
+comment on column past.samples_ends.amount is NULL;
 
-comment on column past.samples_replaced.free is NULL;
+comment on column past.samples_ends.free is NULL;
 
-comment on column past.samples_replaced.single is NULL;
+comment on column past.samples_ends.single is NULL;
 
-comment on column past.samples_replaced.double is NULL;
+comment on column past.samples_ends.double is NULL;
 
-comment on column past.samples_replaced.flag is NULL;
+comment on column past.samples_ends.flag is NULL;
 
-comment on column past.samples_replaced.day is NULL;
+comment on column past.samples_ends.day is NULL;
 
-comment on column past.samples_replaced.clock is NULL;
+comment on column past.samples_ends.clock is NULL;
 
-comment on column past.samples_replaced.at is NULL;
+comment on column past.samples_ends.at is NULL;
 
-comment on column past.samples_replaced.span is NULL;
+comment on column past.samples_ends.span is NULL;
 
-comment on column past.samples_replaced.key is NULL;
+comment on column past.samples_ends.key is NULL;
 
-comment on column past.samples_replaced.octets is NULL;
+comment on column past.samples_ends.octets is NULL;
 
-comment on column past.samples_replaced.document is NULL;
+comment on column past.samples_ends.document is NULL;
 
-comment on column past.samples_replaced.level is NULL;
+comment on column past.samples_ends.level is NULL;
 
-comment on column past.samples_replaced."updatedAt" is 'When the row last changed';
+comment on column past.samples_ends."updatedAt" is 'When the row last changed';
 
-grant select on past.samples_replaced to bds_operator, bds_reader;
+grant select on past.samples_ends to bds_operator, bds_reader;
+
+comment on column past.samples_ends."@id" is 'The row''s id';
+
+comment on column past.samples_ends."@version" is 'The row''s last change between the two versions';
+
+comment on column past.samples_ends."@operation" is 'create, update or delete';
+
+comment on column past.samples_ends."@columns" is 'The fields that differ; of a create or delete all';
+
+comment on column past.samples_ends."@11" is 'amount as of the earlier version';
+
+comment on column past.samples_ends."@18" is 'at as of the earlier version';
+
+comment on column past.samples_ends."@17" is 'clock as of the earlier version';
+
+comment on column past.samples_ends."@3" is 'code as of the earlier version';
+
+comment on column past.samples_ends."@16" is 'day as of the earlier version';
+
+comment on column past.samples_ends."@22" is 'document as of the earlier version';
+
+comment on column past.samples_ends."@14" is 'double as of the earlier version';
+
+comment on column past.samples_ends."@15" is 'flag as of the earlier version';
+
+comment on column past.samples_ends."@12" is 'free as of the earlier version';
+
+comment on column past.samples_ends."@2" is 'id as of the earlier version';
+
+comment on column past.samples_ends."@20" is 'key as of the earlier version';
+
+comment on column past.samples_ends."@23" is 'level as of the earlier version';
+
+comment on column past.samples_ends."@10" is 'long as of the earlier version';
+
+comment on column past.samples_ends."@7" is 'mood as of the earlier version';
+
+comment on column past.samples_ends."@21" is 'octets as of the earlier version';
+
+comment on column past.samples_ends."@6" is 'padded as of the earlier version';
+
+comment on column past.samples_ends."@5" is 'short as of the earlier version';
+
+comment on column past.samples_ends."@13" is 'single as of the earlier version';
+
+comment on column past.samples_ends."@8" is 'small as of the earlier version';
+
+comment on column past.samples_ends."@19" is 'span as of the earlier version';
+
+comment on column past.samples_ends."@24" is 'updatedAt as of the earlier version';
+
+comment on column past.samples_ends."@9" is 'whole as of the earlier version';
+
+comment on column past.samples_ends."@4" is 'words as of the earlier version';
+
+create or replace view past.samples_diff as select d.operation as "@operation", d.version as "@version", d.columns as "@columns"
+    , case when d.operation = 'delete' then d."@2" else d.id end as id
+    , case when d.operation = 'delete' then d."@3" else d.code end as code
+    , case when d.operation = 'delete' then d."@4" else d.words end as words
+    , case when d.operation = 'delete' then d."@5" else d.short end as short
+    , case when d.operation = 'delete' then d."@6" else d.padded end as padded
+    , case when d.operation = 'delete' then d."@7" else d.mood end as mood
+    , case when d.operation = 'delete' then d."@8" else d.small end as small
+    , case when d.operation = 'delete' then d."@9" else d.whole end as whole
+    , case when d.operation = 'delete' then d."@10" else d.long end as long
+    , case when d.operation = 'delete' then d."@11" else d.amount end as amount
+    , case when d.operation = 'delete' then d."@12" else d.free end as free
+    , case when d.operation = 'delete' then d."@13" else d.single end as single
+    , case when d.operation = 'delete' then d."@14" else d.double end as double
+    , case when d.operation = 'delete' then d."@15" else d.flag end as flag
+    , case when d.operation = 'delete' then d."@16" else d.day end as day
+    , case when d.operation = 'delete' then d."@17" else d.clock end as clock
+    , case when d.operation = 'delete' then d."@18" else d.at end as at
+    , case when d.operation = 'delete' then d."@19" else d.span end as span
+    , case when d.operation = 'delete' then d."@20" else d.key end as key
+    , case when d.operation = 'delete' then d."@21" else d.octets end as octets
+    , case when d.operation = 'delete' then d."@22" else d.document end as document
+    , case when d.operation = 'delete' then d."@23" else d.level end as level
+    , case when d.operation = 'delete' then d."@24" else d."updatedAt" end as "updatedAt"
+from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    , n.id, o.id as "@2"
+    , n.code, o.code as "@3"
+    , n.words, o.words as "@4"
+    , n.short, o.short as "@5"
+    , n.padded, o.padded as "@6"
+    , n.mood, o.mood as "@7"
+    , n.small, o.small as "@8"
+    , n.whole, o.whole as "@9"
+    , n.long, o.long as "@10"
+    , n.amount, o.amount as "@11"
+    , n.free, o.free as "@12"
+    , n.single, o.single as "@13"
+    , n.double, o.double as "@14"
+    , n.flag, o.flag as "@15"
+    , n.day, o.day as "@16"
+    , n.clock, o.clock as "@17"
+    , n.at, o.at as "@18"
+    , n.span, o.span as "@19"
+    , n.key, o.key as "@20"
+    , n.octets, o.octets as "@21"
+    , n.document, o.document as "@22"
+    , n.level, o.level as "@23"
+    , n."updatedAt", o."updatedAt" as "@24"
+from bds.change_log c
+left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+cross join lateral (
+    select case
+        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
+        when g.first_id is distinct from g.created_id
+            then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
+    ) g
+    offset 0
+) l
+cross join lateral (
+    select case
+        when g.first_id is distinct from g.created_id
+            then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+    end
+    as state
+    from (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
+    ) g
+    offset 0
+) e
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'words')::text as words, (g.state ->> 'short')::text as short, ((g.state ->> 'padded')::bpchar)::text as padded, (g.state ->> 'mood')::text as mood, (g.state ->> 'small')::smallint as small, (g.state ->> 'whole')::integer as whole, (g.state ->> 'long')::bigint as long, (g.state ->> 'amount')::numeric as amount, (g.state ->> 'free')::numeric as free, (g.state ->> 'single')::double precision as single, (g.state ->> 'double')::double precision as double, (g.state ->> 'flag')::boolean as flag, (g.state ->> 'day')::date as day, (g.state ->> 'clock')::time without time zone as clock, (g.state ->> 'at')::timestamp with time zone as at, (g.state ->> 'span')::interval as span, (g.state ->> 'key')::uuid as key, (g.state ->> 'octets')::bytea as octets, (nullif(g.state -> 'document', 'null'))::text as document, (g.state ->> 'level')::integer as level, (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select l.state) g) n
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'words')::text as words, (g.state ->> 'short')::text as short, ((g.state ->> 'padded')::bpchar)::text as padded, (g.state ->> 'mood')::text as mood, (g.state ->> 'small')::smallint as small, (g.state ->> 'whole')::integer as whole, (g.state ->> 'long')::bigint as long, (g.state ->> 'amount')::numeric as amount, (g.state ->> 'free')::numeric as free, (g.state ->> 'single')::double precision as single, (g.state ->> 'double')::double precision as double, (g.state ->> 'flag')::boolean as flag, (g.state ->> 'day')::date as day, (g.state ->> 'clock')::time without time zone as clock, (g.state ->> 'at')::timestamp with time zone as at, (g.state ->> 'span')::interval as span, (g.state ->> 'key')::uuid as key, (g.state ->> 'octets')::bytea as octets, (nullif(g.state -> 'document', 'null'))::text as document, (g.state ->> 'level')::integer as level, (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
+cross join lateral (
+    select case
+        when e.state is null or l.state is null then '{id,code,words,short,padded,mood,small,whole,long,amount,free,single,double,flag,day,clock,at,span,key,octets,document,level,updatedAt}'::text[]
+        else array_remove(array[
+            null,
+            case when o.code::text is distinct from n.code::text then 'code' end,
+            case when o.words::text is distinct from n.words::text then 'words' end,
+            case when o.short::text is distinct from n.short::text then 'short' end,
+            case when o.padded::text is distinct from n.padded::text then 'padded' end,
+            case when o.mood::text is distinct from n.mood::text then 'mood' end,
+            case when o.small::text is distinct from n.small::text then 'small' end,
+            case when o.whole::text is distinct from n.whole::text then 'whole' end,
+            case when o.long::text is distinct from n.long::text then 'long' end,
+            case when o.amount::text is distinct from n.amount::text then 'amount' end,
+            case when o.free::text is distinct from n.free::text then 'free' end,
+            case when o.single::text is distinct from n.single::text then 'single' end,
+            case when o.double::text is distinct from n.double::text then 'double' end,
+            case when o.flag::text is distinct from n.flag::text then 'flag' end,
+            case when o.day::text is distinct from n.day::text then 'day' end,
+            case when o.clock::text is distinct from n.clock::text then 'clock' end,
+            case when o.at::text is distinct from n.at::text then 'at' end,
+            case when o.span::text is distinct from n.span::text then 'span' end,
+            case when o.key::text is distinct from n.key::text then 'key' end,
+            case when o.octets::text is distinct from n.octets::text then 'octets' end,
+            case when o.document::text is distinct from n.document::text then 'document' end,
+            case when o.level::text is distinct from n.level::text then 'level' end,
+            null
+        ]::text[], null)
+    end as columns
+    offset 0
+) d
+where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+    and (e.state is not null or l.state is not null) and d.columns <> '{}'
+    and not exists (  -- a later change of the row stands for it
+        select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.row_id = c.row_id and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+    )
+    ) d;
+
+alter view past.samples_diff owner to bds_owner;
+
+revoke all on past.samples_diff from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.samples_diff is NULL;
+
+comment on column past.samples_diff.id is 'The row''s id, unique within the company';
+
+comment on column past.samples_diff.code is NULL;
+
+comment on column past.samples_diff.words is NULL;
+
+comment on column past.samples_diff.short is NULL;
+
+comment on column past.samples_diff.padded is NULL;
+
+comment on column past.samples_diff.mood is NULL;
+
+comment on column past.samples_diff.small is NULL;
+
+comment on column past.samples_diff.whole is NULL;
+
+comment on column past.samples_diff.long is NULL;
+
+comment on column past.samples_diff.amount is NULL;
+
+comment on column past.samples_diff.free is NULL;
+
+comment on column past.samples_diff.single is NULL;
+
+comment on column past.samples_diff.double is NULL;
+
+comment on column past.samples_diff.flag is NULL;
+
+comment on column past.samples_diff.day is NULL;
+
+comment on column past.samples_diff.clock is NULL;
+
+comment on column past.samples_diff.at is NULL;
+
+comment on column past.samples_diff.span is NULL;
+
+comment on column past.samples_diff.key is NULL;
+
+comment on column past.samples_diff.octets is NULL;
+
+comment on column past.samples_diff.document is NULL;
+
+comment on column past.samples_diff.level is NULL;
+
+comment on column past.samples_diff."updatedAt" is 'When the row last changed';
+
+grant select on past.samples_diff to bds_operator, bds_reader;
+
+comment on column past.samples_diff."@version" is 'The row''s last change between the two versions';
+
+comment on column past.samples_diff."@operation" is 'create, update or delete';
+
+comment on column past.samples_diff."@columns" is 'The fields that differ; of a create or delete all';
 
 ---- table of samples
 
