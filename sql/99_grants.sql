@@ -199,7 +199,8 @@ begin
         from pg_proc p join bds_impl.schemas() s on s.schema = p.pronamespace
         where s.has_program and s.name not in ('bds_log', 'bds_import')
             and p.prosrc ~ '%I|%\d\$I|quote_ident|::reg|pg_get_|bds_impl\.(fill|expand)|bds_registry\.statements'
-            and (p.proconfig is not null or p.prosrc ~ 'pg_get_')  -- others are parts of the statements that call them
+            -- those of imports print within functions that do as well, for each row
+            and (s.name <> 'bds_feed' or p.proconfig is not null or p.prosrc ~ 'pg_get_')
     loop
         execute format(
             'alter function %s set quote_all_identifiers = off %s', printing.function,

@@ -14,7 +14,6 @@ create function bds_shards.has_citus()
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return exists (select from pg_extension e where e.extname = 'citus');
 comment on function bds_shards.has_citus() is 'Whether Citus places the shards; else this database has all of them';
 
@@ -22,7 +21,6 @@ create function bds_shards.is_divided(stored_table regclass)
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return exists (
         select from pg_partitioned_table p join pg_opclass o on o.oid = p.partclass[0]
         where p.partrelid = stored_table and p.partstrat = 'h' and o.opcname = 'by_number' and o.opcnamespace = to_regnamespace('shards')
@@ -43,7 +41,6 @@ create function bds_shards.store_of(stored_table regclass)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return (select n.nspname || '_' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = stored_table);
 comment on function bds_shards.store_of(regclass) is 'The name in schema shards of the table that Citus knows, whose shards are the partitions';
 

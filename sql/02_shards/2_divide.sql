@@ -5,7 +5,6 @@ create function bds_shards.definitions(stored_table regclass)
     returns table (name text, step int, removal text, definition text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select k.conname, case k.contype when 'f' then 9 else 1 end,
         case when k.contype = 'f' then format('alter table %s drop constraint %I', k.conrelid::regclass, k.conname) end,
@@ -56,7 +55,6 @@ comment on function bds_shards.definitions(regclass) is
 create function bds_shards.make_shards(divided regclass, options text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     store text := bds_shards.store_of(divided);

@@ -39,7 +39,6 @@ comment on function bds_shards.arrived() is
 create function bds_shards.lock_as_writers_do(divided regclass)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if divided in ('bds.clocks'::regclass, 'bds.companies'::regclass) then
@@ -96,7 +95,6 @@ comment on function bds_shards.attach(regclass, text, bigint) is
 create function bds_shards.end_imports(arrived regclass)
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     with ended as (
         update bds.imports i
@@ -115,7 +113,6 @@ comment on function bds_shards.end_imports(regclass) is
 create function bds_shards.go_on_after(divided regclass, shard regclass)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     numbered name;
@@ -150,7 +147,6 @@ comment on function bds_shards.departed() is 'Partitions that Citus has moved to
 create function bds_shards.on_departed(statement text, of_table regclass default null)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     this record;

@@ -14,7 +14,6 @@ create function bds_impl.expanded(template text, scope jsonb, member jsonb)
     returns text
     language plpgsql
     immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     parts  text[] := string_to_array(template, '{');
@@ -76,7 +75,6 @@ create function bds_impl.expand(template text, scope jsonb, member jsonb default
     returns text
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
     return bds_impl.expanded(
         regexp_replace(btrim(template, E'\n'), '^[ \t]*(\{(?:each|if|else|end) [^}]*\})[ \t]*\n', '\1', 'gn'), scope, member
     );
@@ -87,7 +85,6 @@ create function bds_impl.fill(template text, variadic holes text[])
     returns text
     language plpgsql
     immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     for n in 1 .. cardinality(holes) by 2 loop

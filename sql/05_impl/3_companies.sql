@@ -34,7 +34,6 @@ comment on function bds_impl.refuse_company(text) is 'Raises BD002 for a company
 create function bds_impl.require_resident(company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if not exists (select from bds.residents r where r.company_id = company) then

@@ -3,7 +3,6 @@
 create function bds_impl.refuse_actor(named text)
     returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     raise exception using

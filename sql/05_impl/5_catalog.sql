@@ -1,5 +1,5 @@
 -- Functions and rights as the system catalogs show them: what is the same in every version of PostgreSQL wherever that can be.
--- Those without a search_path are called under pg_catalog, so that names are written in full.
+-- They are called under pg_catalog, so that names are written in full.
 
 create function bds_impl.roles()
     returns text[]
@@ -15,6 +15,7 @@ create function bds_impl.schemas()
     returns table (schema oid, name name, has_program boolean)
     language sql
     stable
+    set search_path = pg_catalog, pg_temp
 as $$
     select n.oid, n.nspname, p.has_program
     from pg_namespace n
@@ -83,7 +84,6 @@ create function bds_impl.rights_of_service(rights jsonb)
     returns jsonb
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(jsonb_object_agg(r.key, r.value), '{}')
     from jsonb_each(rights) r
@@ -95,7 +95,6 @@ create function bds_impl.rights_differ(target text, made jsonb, present jsonb, o
     returns record
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     -- target: on table bds.clocks, on schema bds, (email) on table bds.users
     with names (columns, place) as (

@@ -22,6 +22,7 @@ create or replace function bds.require_company(company text)
     returns void
     language plpgsql
     stable
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if company is not distinct from bds.current_company() then

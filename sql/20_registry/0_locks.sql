@@ -6,7 +6,6 @@
 create function bds_registry.patiently(statement text, arguments text[])
     returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     own      constant text := current_setting('lock_timeout');

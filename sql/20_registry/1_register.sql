@@ -33,7 +33,6 @@ create function bds_registry.register_now(
 )
     returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
@@ -90,7 +89,6 @@ create function bds_registry.kind_of(relation regclass)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
         select case
             when bds_shards.is_divided(c.oid) then null
@@ -124,7 +122,6 @@ create function bds_registry.has_key(table_name regclass)
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return exists (
         select from pg_index i
         where i.indrelid = table_name and i.indisprimary
@@ -136,7 +133,6 @@ comment on function bds_registry.has_key(regclass) is 'Whether the primary key o
 create function bds_registry.check_table(table_name regclass, name text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     problem text;
@@ -174,7 +170,6 @@ comment on function bds_registry.check_table(regclass, text) is 'Raises BD005 un
 create function bds_registry.check_names(name text, singular text, collection text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     problem text;
@@ -202,7 +197,6 @@ create function bds_registry.missing_rights(table_name regclass)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return (
         select format('grant usage on schema %I to %s', n.nspname, string_agg(r.name, ', ' order by r.name))
         from pg_class c
@@ -218,7 +212,6 @@ comment on function bds_registry.missing_rights(regclass) is
 create function bds_registry.check_rights(table_name regclass)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if bds_registry.missing_rights(table_name) is not null then

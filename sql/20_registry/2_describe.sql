@@ -25,7 +25,6 @@ create function bds_registry.target_of(table_name regclass, column_name name)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     -- if several foreign keys share the column, the first one that was created
     return (
         select t.name
@@ -48,7 +47,6 @@ comment on function bds_registry.target_of(regclass, name) is
 create function bds_registry.check_common_columns(table_name regclass)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     odd record;
@@ -93,7 +91,6 @@ create function bds_registry.typed_columns(table_name regclass)
     returns table (attnum int2, attname name, written text, base regtype, typmod int, type text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with recursive under (attnum, attname, written, base, typmod) as (
         select a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid, a.atttypmod
@@ -119,7 +116,6 @@ comment on function bds_registry.typed_columns(regclass) is
 create function bds_registry.check_columns(table_name regclass)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     odd record;
@@ -178,7 +174,6 @@ comment on function bds_registry.check_columns(regclass) is
 create function bds_registry.check_constraints(table_name regclass)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     odd record;
@@ -203,7 +198,6 @@ create function bds_registry.fields_of(entity_name text, table_name regclass)
     returns setof bds.fields
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select entity_name, bds_registry.camel_case(a.attname), a.attnum, a.attname,
         (select t.typname from pg_type t where t.oid = k.shown), c.type,
@@ -237,7 +231,6 @@ comment on function bds_registry.fields_of(text, regclass) is 'The columns of a 
 create function bds_registry.describe_fields(entity_name text, table_name regclass)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     delete from bds.fields f where f.entity = entity_name;
@@ -249,7 +242,6 @@ comment on function bds_registry.describe_fields(text, regclass) is 'Stores the 
 create function bds_registry.describe_navigations(entity_name text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     this bds.entities;
@@ -276,7 +268,6 @@ create function bds_registry.columns_of(table_name regclass, out attnum int2, ou
     returns setof record
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select a.attnum, a.attname, format_type(a.atttypid, a.atttypmod),
         case when a.attgenerated = '' then '' else pg_get_expr(d.adbin, d.adrelid) end
@@ -289,7 +280,6 @@ comment on function bds_registry.columns_of(regclass) is
 create function bds_registry.renumber_columns(entity_name text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     this    bds.entities := (select e from bds.entities e where e.name = entity_name);

@@ -36,7 +36,6 @@ comment on function bds_registry.install_part(text, text) is
 create function bds_registry.generate(entity_name text, part text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     this bds.entities;
@@ -60,7 +59,6 @@ comment on function bds_registry.generate(text, text) is 'Makes the statements o
 create function bds_registry.run(statement text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if current_setting('bds.noted', true) <> '' then
@@ -75,7 +73,6 @@ comment on function bds_registry.run(text) is 'Runs generated statements, or onl
 create function bds_registry.statements(entity_name text, part text)
     returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     noted text;
@@ -92,7 +89,6 @@ comment on function bds_registry.statements(text, text) is 'The statements that 
 create function bds_registry.fingerprint(entity_name text, part text)
     returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return md5(bds_registry.statements(entity_name, part));
@@ -106,7 +102,6 @@ comment on function bds_registry.fingerprint(text, text) is
 create function bds_registry.revoke_all(relation text)
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_registry.run(format(
         'revoke all on %s from public, %s cascade', relation, (select string_agg(r, ', ') from unnest((bds_impl.roles())[2:]) r)
@@ -118,7 +113,6 @@ comment on function bds_registry.revoke_all(text) is
 create function bds_registry.install_entity(entity_name text)
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     update bds.generated g set objects = g.objects - 'name:' where g.entity = entity_name;  -- this is the table, whatever it was called
     select bds_registry.install_part(entity_name, p.name) from unnest(bds_registry.parts()) p (name);
@@ -152,7 +146,6 @@ comment on function bds_registry.due_parts() is
 create function bds_registry.install_policies(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set client_min_messages = warning  -- without a notice for each policy that does not exist yet
 as $$
 begin
@@ -192,7 +185,6 @@ create function bds_registry.finite_checks(
     returns setof record
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case when octet_length(c.attname) <= 53 then c.attname else md5(c.attname) end || '_is_finite', c.attname, d.condition, (
         select min(k.conname) from pg_constraint k
@@ -210,7 +202,6 @@ comment on function bds_registry.finite_checks(regclass) is
 create function bds_registry.install_checks(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     due record;
@@ -237,7 +228,6 @@ comment on function bds_registry.install_checks(bds.entities) is
 create function bds_registry.install_index(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if not exists (
@@ -261,7 +251,6 @@ comment on function bds_registry.install_index(bds.entities) is
 create function bds_registry.uninstall_table(table_name regclass)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set client_min_messages = warning
 as $$
 declare

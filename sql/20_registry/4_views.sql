@@ -4,7 +4,6 @@ create function bds_registry.views_of(entity_name text)
     returns setof regclass
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select to_regclass(format(v.name, entity_name))
     from unnest(array[
@@ -18,7 +17,6 @@ comment on function bds_registry.views_of(text) is 'The views of an entity';
 create function bds_registry.lock_views(entity_name text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     view regclass;
@@ -35,7 +33,6 @@ comment on function bds_registry.lock_views(text) is 'Locks the views of an enti
 create function bds_registry.drop_views(entity_name text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     view regclass;
@@ -67,7 +64,6 @@ create function bds_registry.shown(this bds.fields, expression text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select format(case when a.atttypid = t.shown then '%s' else '%s%s::%s' end, expression, t.through, t.shown)
     from bds_impl.types t
@@ -80,7 +76,6 @@ comment on function bds_registry.shown(bds.fields, text) is 'The value of a colu
 create function bds_registry.install_views(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     columns text;
@@ -120,7 +115,6 @@ comment on function bds_registry.install_views(bds.entities) is
 create function bds_registry.comment_columns(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     own record;
@@ -144,7 +138,6 @@ comment on function bds_registry.comment_columns(bds.entities) is
 create function bds_registry.make_view(view text, this bds.entities, definition text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     field record;

@@ -3,7 +3,6 @@
 create function bds_registry.describe_columns(entity_name text, table_name regclass, is_another boolean)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     at       timestamptz := clock_timestamp();
@@ -50,7 +49,6 @@ create function bds_registry.parents()
     returns jsonb
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return (
         select jsonb_object_agg(e.name, jsonb_build_array(e.table_name::oid, f.ordinal, p.name, p.table_name::oid))
         from bds.entities e
@@ -64,7 +62,6 @@ comment on function bds_registry.parents() is
 create function bds_registry.note_parents(before jsonb)
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     update bds.entities e
     set parent_since = case
@@ -84,7 +81,6 @@ create function bds_registry.register_statement(this bds.entities, function text
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return format(
         'select %s(%L, entity => %L%s, singular => %L)',
         function, this.table_name::regclass, this.name,
@@ -116,7 +112,6 @@ comment on function bds.drop_column(text, name) is
 create function bds_registry.drop_column_now(entity text, column_name name)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
@@ -166,7 +161,6 @@ comment on function bds_registry.drop_column_now(text, name) is 'Does what bds.d
 create function bds_registry.lock_for_drop(this bds.entities, field bds.fields)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     locked  regclass;
@@ -195,7 +189,6 @@ comment on function bds_registry.lock_for_drop(bds.entities, bds.fields) is
 create function bds_registry.empty_column(this bds.entities, field bds.fields)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     named   text := coalesce(current_setting('bds.company', true), '');

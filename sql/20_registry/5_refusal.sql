@@ -4,7 +4,6 @@ create function bds_registry.check_references(table_name regclass, entity_name t
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     odd record;
@@ -40,7 +39,6 @@ create function bds_registry.is_taken(this bds.entities, target text, name text)
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return exists (
         select from bds.navigations n
         -- but for those that are about to be made anew
@@ -58,7 +56,6 @@ create function bds_registry.ways_of(this bds.entities)
     returns table (name text, column_name name, field text, required boolean, target text, back text, child boolean)
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     given text[] := '{}';  -- collections named so far, as target/name
@@ -92,7 +89,6 @@ create function bds_registry.check_collections(this bds.entities, given text[])
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     odd record;
@@ -122,7 +118,6 @@ create function bds_registry.key_of(table_name regclass, out mend text, out obst
     returns record
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     other name;
@@ -170,7 +165,6 @@ create function bds_registry.dependents_of(entity_name text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return (
         with inside (classid, objid) as (
             select 'pg_class'::regclass, v::oid from bds_registry.views_of(entity_name) v
@@ -198,7 +192,6 @@ create function bds_registry.refuse_dependents(entity_name text)
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     dependents text := bds_registry.dependents_of(entity_name);
@@ -216,7 +209,6 @@ create function bds_registry.replaces_views(this bds.entities)
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     -- CREATE OR REPLACE VIEW adds columns at the end, and leaves the others as they are
     select not exists (
@@ -240,7 +232,6 @@ create function bds_registry.lost_parent(this bds.entities)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return (
         select e.name from bds.navigations n join bds.entities e on e.name = n.target
         where n.entity = (this).name and n.name = (this).parent_navigation and not n.many
@@ -252,7 +243,6 @@ create function bds_registry.refusal(this bds.entities)
     returns text
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     obstacle text;
@@ -297,7 +287,6 @@ create function bds_registry.mend(this bds.entities)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return case when bds_registry.refusal(this) is null then bds_registry.register_statement(this) end;
 comment on function bds_registry.mend(bds.entities) is
     'The statement that registers an entity again; null where bds.register would refuse its table, which is a problem of its own';
@@ -306,7 +295,6 @@ create function bds_registry.dropped(this bds.entities, out detail text, out men
     returns record
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with recursive children as (
         select n.target from bds.navigations n where n.entity = this.name and n.child and n.many

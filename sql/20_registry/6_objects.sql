@@ -12,7 +12,6 @@ create function bds_registry.function_of(entity text, step text)
     returns name
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
     -- In lower case, for names without quotes in messages and in psql.  PostgreSQL cuts names at 63 bytes.
     return (
         select case when octet_length(n.snake) <= 55 then n.snake else left(n.snake, 22) || '_' || md5(entity) end || '_' || step
@@ -25,7 +24,6 @@ create function bds_registry.function_objects(this bds.entities, out type text, 
     returns setof record
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select 'function', p.oid::regprocedure::text, p.proowner::regrole || ' ' || f.definition
     from bds_impl.functions() f
@@ -41,7 +39,6 @@ create function bds_registry.relation_objects(relation regclass, label text, out
     returns setof record
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select 'right', format('on %s', label), bds_impl.rights(coalesce(c.relacl, acldefault('r', c.relowner)), c.relowner)::text
     from pg_class c
@@ -62,7 +59,6 @@ create function bds_registry.view_objects(this bds.entities, out type text, out 
     returns setof record
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     -- without the columns: an altered table is a problem of its own
     select 'view', c.oid::regclass::text,
@@ -79,7 +75,6 @@ create function bds_registry.storage_of(table_name regclass)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return concat_ws(' ', pg_relation_filenode(table_name), (
         select string_agg(pg_relation_filenode(p.relid)::text, ' ' order by p.relid) from pg_partition_tree(table_name) p
     ));
@@ -89,7 +84,6 @@ create function bds_registry.is_rewritten(this bds.entities)
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     -- VACUUM FULL and CLUSTER rewrite a table as well.  ALTER TYPE is possible only without the views.
     return to_regclass(format('api.%I', this.name)) is null and exists (
         select from bds.generated g
@@ -102,7 +96,6 @@ create function bds_registry.sequence_of(table_name regclass)
     returns regclass
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     -- by number: its schema may be closed, its name another one
     return (
         select d.objid::regclass
@@ -120,7 +113,6 @@ create function bds_registry.table_objects(this bds.entities, out type text, out
     returns setof record
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select 'trigger', t.tgname, pg_get_triggerdef(t.oid)
     from pg_trigger t
@@ -154,7 +146,6 @@ create function bds_registry.objects(this bds.entities, part text)
     returns jsonb
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     -- without the name of the table: a table under another name is logged as before
     select jsonb_object_agg(o.type || ':' || o.name, replace(o.definition, this.table_name::regclass::text, '{table}'))
@@ -175,7 +166,6 @@ create function bds_registry.made_objects(this bds.entities, part text, statemen
     returns jsonb
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     -- What others have added stays a problem: triggers and policies that the statements do not make, rights of other roles, rules.
     select jsonb_object_agg(

@@ -13,7 +13,6 @@ comment on function bds.unregister(text) is
 create function bds_registry.unregister_now(entity text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     this     bds.entities;

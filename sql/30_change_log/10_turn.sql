@@ -29,7 +29,6 @@ comment on function bds.lock_company(text) is
 create function bds_change_log.take_turn(company text)
     returns boolean
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     clock_at tid;
@@ -75,7 +74,6 @@ comment on function bds_change_log.take_turn(text) is
 create function bds_change_log.begin_turn()
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     actor text := nullif(current_setting('bds.actor', true), '');
@@ -125,7 +123,6 @@ comment on function bds_change_log.milliseconds(text) is 'A setting that is a ti
 
 create function bds_change_log.wait_for_turn(company text, out clock_at tid, out floor timestamptz)
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     patience  int := bds_change_log.milliseconds('lock_timeout');
@@ -187,7 +184,6 @@ create function bds_change_log.only_company()
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select (
         select case when count(*) = 1 and bds.is_operator() then min(c.company_id) end
@@ -200,7 +196,6 @@ comment on function bds_change_log.only_company() is
 create function bds_change_log.lock_company_of_row(company text, operation text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if operation = 'INSERT' and bds.current_company() is null and coalesce(company, '') = '' then
@@ -227,7 +222,6 @@ comment on function bds_change_log.lock_company_of_row(text, text) is
 create function bds_change_log.lock_company_shortly(company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     patience int := bds_change_log.milliseconds('lock_timeout');

@@ -12,7 +12,6 @@ create function bds_change_log.advance(
     out settles boolean, out interleaved boolean, out overtaken boolean
 )
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     -- The ctid of the clock's row when this transaction last read it: an index scan would visit all of its dead versions.
@@ -114,7 +113,6 @@ comment on function bds_change_log.begin_months(text, timestamptz, timestamptz, 
 create function bds_change_log.refuse_turn(company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     raise exception using
@@ -129,7 +127,6 @@ comment on function bds_change_log.refuse_turn(text) is 'Raises 40001';
 create function bds_change_log.withdraw(company text)
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     update bds.clocks c set announced = nullif(c.announced - (pg_trigger_depth() + 1)::text, '{}') where c.company_id = company;
 $$;
@@ -140,7 +137,6 @@ create function bds_change_log.name_collection(
 )
     returns bigint[]
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     -- A plan made for three parents is reused for a million: index probes suit both.
     set enable_nestloop = on
     set enable_hashjoin = off

@@ -4,7 +4,6 @@
 create function bds_change_log.refuse_altered(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     dropped record := bds_registry.dropped(this);
@@ -30,7 +29,6 @@ create function bds_change_log.is_altered(this bds.entities)
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_registry.is_rewritten(this) or exists (
         select from (select * from bds.column_history h where h.entity = this.name and h.until = 'infinity') h
@@ -45,7 +43,6 @@ create function bds_change_log.row_members(this bds.entities, of_row text)
     returns text
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     members text;
@@ -90,7 +87,6 @@ create function bds_change_log.probe_of(type text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select p.probe
     from bds_impl.types t
@@ -108,7 +104,6 @@ comment on function bds_change_log.probe_of(text) is
 create function bds_change_log.make_check_function(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
     set intervalstyle = 'postgres'
     set bytea_output = 'hex'
@@ -130,7 +125,6 @@ begin
     perform bds_registry.run(bds_impl.fill(
         $body$
 create or replace function bds_log.{function:I}() returns boolean language plpgsql immutable
-set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
 set intervalstyle = 'postgres'
 set bytea_output = 'hex'

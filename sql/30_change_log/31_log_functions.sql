@@ -206,7 +206,6 @@ create function bds_change_log.parent_scope(child bds.entities)
     returns jsonb
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     parent bds.entities;
@@ -228,7 +227,6 @@ comment on function bds_change_log.parent_scope(bds.entities) is 'What templates
 create function bds_change_log.make_log_function(this bds.entities, event text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform bds_registry.run(bds_impl.expand(bds_change_log.log_template(), jsonb_build_object(
@@ -255,7 +253,6 @@ create function bds_change_log.row_hash(this bds.entities)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return (
         select format('hash_record_extended(row(%s), 0)', string_agg(format('r.%I', f.column_name), ', ' order by f.ordinal))
         from bds.fields f
@@ -267,7 +264,6 @@ create function bds_change_log.old_value(this bds.entities, event text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case event
         when 'insert' then 'null'

@@ -5,7 +5,6 @@
 create function bds_change_log.install_triggers(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- New rows get their time from the default, which takes 2 microseconds less than a trigger.  bds_2_stamp_new is for rows that bring a
@@ -67,7 +66,6 @@ comment on function bds_change_log.has_turn(text) is
 create function bds_change_log.make_row_function(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform bds_registry.run(bds_impl.fill(
@@ -116,7 +114,6 @@ create function bds_change_log.copy_generated(this bds.entities)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     -- Before an update a generated column has no new value, so the old one stands for it when old and new row are compared.  One that
     -- has a value is no longer generated.
 as $$
@@ -145,7 +142,6 @@ comment on function bds_change_log.copy_generated(bds.entities) is
 create function bds_change_log.make_functions(this bds.entities)
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_change_log.make_check_function(this), bds_change_log.make_row_function(this);
     select bds_change_log.make_log_function(this, o.name) from unnest(array['insert', 'update', 'delete']) as o (name);

@@ -22,7 +22,6 @@ create function bds_change_log.put_in_order(
 )
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     clock bds.clocks := (select c from bds.clocks c where c.company_id = company);
@@ -77,7 +76,6 @@ comment on function bds_change_log.put_in_order(text, text, text, bigint[], time
 create function bds_change_log.put_before(company text, split bigint, base bigint, changes bigint)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     -- added to ids, so that no two records have the same one meanwhile

@@ -7,7 +7,6 @@ create function bds_change_log.row_now(company text, entity text, id bigint)
     returns jsonb
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
     -- the settings with which the log triggers store old values
     set timezone = 'UTC'
     set extra_float_digits = 1
@@ -44,7 +43,6 @@ create function bds_change_log.altered_at(entity text)
     returns timestamptz
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return (
         select max(greatest(h.since, nullif(h.until, 'infinity'))) from bds.column_history h where h.entity = altered_at.entity
     );
@@ -55,7 +53,6 @@ create function bds_change_log.names_at(entity text, at timestamptz)
     returns jsonb
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with columns as (
         select h.ordinal, h.since, h.until, bds_registry.camel_case(h.column_name) as name
@@ -116,7 +113,6 @@ create function bds_change_log.undo_steps(company text, entity text, id bigint, 
     returns table (change bds.change_log, operation bds.operation, undo jsonb, old jsonb, names jsonb)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     -- the settings with which the log triggers store old values
     set timezone = 'UTC'
     set extra_float_digits = 1
@@ -152,7 +148,6 @@ create function bds_change_log.history(company text, entity text, id bigint, aft
     returns table (version bigint, operation text, at timestamptz, actor text, change_set_id uuid, "row" jsonb, old jsonb)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select (v.change).id, (v.change).operation::text, (v.change).created_at, (v.change).actor, (v.change).change_set_id,
         case
@@ -178,7 +173,6 @@ create function bds_change_log.lock_first_change(company text)
     returns bigint
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform from bds.change_log l where l.company_id = company limit 0;  -- locks the log: no month goes after the look

@@ -15,7 +15,6 @@ create function bds_change_log.require_attached(month name, parent text)
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if pg_partition_root(to_regclass('bds.' || month)) is distinct from to_regclass('bds.' || parent) then
@@ -32,7 +31,6 @@ comment on function bds_change_log.require_attached(name, text) is
 create function bds_change_log.make_month(month timestamptz, parent text default 'change_log')
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
 as $$
 declare
@@ -97,7 +95,6 @@ comment on function bds_change_log.forget_month(timestamptz) is
 create function bds_change_log.make_months(ahead int default 3)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     -- Vacuum, or another session that changes the log's partitions, may hold the lock for long; the next call tries again.
     set lock_timeout = '100ms'
 as $$
@@ -129,7 +126,6 @@ select bds_change_log.make_months();
 create function bds_change_log.begin_month(company text, month timestamptz, first_id bigint)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if to_regclass('bds.' || bds_change_log.partition_of(month)) is null then
@@ -145,7 +141,6 @@ create function bds_change_log.partitions(out name name, out partition regclass,
     returns setof record
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
 as $$
     select c.relname, c.oid, bounds.found[1]::timestamptz, bounds.found[2]::timestamptz
@@ -165,7 +160,6 @@ create function bds_change_log.detached_months()
     returns setof regclass
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select c.oid
     from pg_class c

@@ -41,7 +41,6 @@ create function bds_change_log.retention_of(company bds.companies)
     returns interval
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(company.log_retention, (select s.log_retention from bds.settings s), 'infinity');
 $$;
@@ -51,7 +50,6 @@ comment on function bds_change_log.retention_of(bds.companies) is
 create function bds_change_log.expire_changes()
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
     set lock_timeout = '100ms'
 as $$
@@ -102,7 +100,6 @@ comment on function bds_change_log.expire_changes() is
 create function bds_change_log.expire_months(cutoff timestamptz)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     -- Other sessions queue behind this lock while it waits, so it waits briefly; the next call tries again.
     set lock_timeout = '100ms'
 as $$
@@ -136,7 +133,6 @@ comment on function bds_change_log.expire_months(timestamptz) is
 create function bds_change_log.archive_month(partition regclass, starts timestamptz, ends timestamptz)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
 as $$
 declare

@@ -4,7 +4,6 @@ create function bds_change_log.lockers(row_xmax xid)
     returns setof xid
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return next row_xmax;
@@ -81,7 +80,6 @@ create function bds_change_log.describe_holder(company text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select format(
         '%s, %s, since %s', coalesce('pid ' || h.pid, 'prepared transaction ' || h.application_name), h.actor, date_trunc('second', h.since)

@@ -7,7 +7,6 @@ create function bds_change_log.past_hash(this bds.entities, at timestamptz)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
         select format(
             'hash_record_extended(row(%s), 0)',
@@ -34,7 +33,6 @@ create function bds_change_log.comparison(this bds.entities)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_impl.fill(
         $sql$
@@ -95,7 +93,6 @@ comment on function bds_change_log.comparison(bds.entities) is
 create function bds_change_log.compare_rows(this bds.entities, company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
     set extra_float_digits = 1
     set intervalstyle = 'postgres'
@@ -122,7 +119,6 @@ comment on function bds_change_log.compare_rows(bds.entities, text) is
 create function bds_change_log.compare_ids(company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     delete from bds.log_findings f where f.entity = '' and (company is null or f.company_id = company);
@@ -152,7 +148,6 @@ comment on function bds_change_log.compare_ids(text) is 'Stores the ids that are
 create function bds_change_log.record_rows(this bds.entities, company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set timezone = 'UTC'
     set extra_float_digits = 1
     set intervalstyle = 'postgres'

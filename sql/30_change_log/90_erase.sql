@@ -4,7 +4,6 @@ create function bds_change_log.names_then(entity text, columns text[], at timest
     returns text[]
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return (
         select case
             when n.names is null then columns
@@ -20,7 +19,6 @@ create function bds_change_log.erase_values(
 )
     returns record
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     execute bds_impl.fill(
@@ -62,7 +60,6 @@ create function bds_change_log.last_record(logs regclass[], company text, entity
     returns bigint
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     log  regclass;
@@ -84,7 +81,6 @@ comment on function bds_change_log.last_record(regclass[], text, text, bigint) i
 create function bds_change_log.erase_quotes(company text, "values" text[])
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $function$
     update bds.import_errors e set message = 'erased', record = null
     where e.company_id = company and exists (

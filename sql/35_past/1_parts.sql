@@ -16,7 +16,6 @@ create function bds_past.time_of(company text, version bigint)
     returns timestamptz
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case when version = 0 then '-infinity' else coalesce(
         (select l.created_at from bds.change_log l where l.company_id = company and l.id = version),
@@ -32,7 +31,6 @@ create function bds_past.begin_of(entity text, ordinal int default null)
     returns timestamptz
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return (
         select min(h.since) from bds.column_history h
         where h.entity = begin_of.entity and h.ordinal = coalesce(begin_of.ordinal, h.ordinal)
@@ -44,7 +42,6 @@ create function bds_past.is_then(entity text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return coalesce(
         (select format('$4 >= %s', bds_past.time_literal(b)) from bds_past.begin_of(entity) b where b > '-infinity'),
         $sql$$4 > '-infinity'$sql$
@@ -57,7 +54,6 @@ create function bds_past.later(entity text, version text default '$2', at text d
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_impl.fill(
         'bds.change_log l where l.company_id = $1 and l.entity = {entity:L} and l.id > {version} and l.created_at >= {at}{since}',
@@ -74,7 +70,6 @@ create function bds_past.unchanged(this bds.entities)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_impl.fill(
         -- The addition keeps the planner from merging both by id: for a page it would read the log of all lesser ids.
@@ -88,7 +83,6 @@ create function bds_past.old_value(entity text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with bounds as (
         select b.at, lead(b.at) over (order by b.at) as until
@@ -121,7 +115,6 @@ create function bds_past.changed(this bds.entities)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_impl.fill(
         $sql$(
@@ -145,7 +138,6 @@ create function bds_past.replaced(this bds.entities)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_impl.fill(
         '(select l.company_id, l.row_id, {old} as state from {later}) g',

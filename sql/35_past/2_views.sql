@@ -33,7 +33,6 @@ create function bds_past.value(this bds.fields)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_impl.fill(
         -- the column once had another type, whose values may not be valid now
@@ -53,7 +52,6 @@ create function bds_past.columns(this bds.entities, part text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select (
         select string_agg(
@@ -85,7 +83,6 @@ comment on function bds_past.columns(bds.entities, text) is 'The columns of a vi
 create function bds_past.install_views(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     view       text;

@@ -4,7 +4,6 @@ create function bds_past.check_version(company text, version bigint)
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     first bigint := bds_change_log.lock_first_change(company);
@@ -34,7 +33,6 @@ create function bds_past.objects(this bds.entities, names jsonb)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_impl.fill(
         'select {now} from {unchanged} union all select {then} from {changed}',

@@ -298,6 +298,7 @@ comment on function bds_feed.filled(bds.imports, text) is
 create or replace function bds_log.check_staging_company()
     returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform bds.require_company(tg_argv[0]);

@@ -15,7 +15,6 @@ create or replace function bds_service.misfit(entity text, columns text[])
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return case
         when entity is not null and not exists (select from bds.entities e where e.name = entity) then
             format('no such entity: %s', entity)
@@ -44,7 +43,6 @@ create function bds_webhooks.check_hook(entity text, url text, columns text[])
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     problem text := bds_service.misfit(entity, columns);

@@ -60,7 +60,6 @@ create function bds_webhooks.described(hook bds.hooks, secret text default null)
     returns json
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_service.hook_json(hook, s, secret) from bds.hook_health s where s.company_id = hook.company_id and s.hook_id = hook.id;
 $$;

@@ -92,7 +92,6 @@ create function bds_webhooks.filter_text(filter text)
     returns text
     language plpgsql
     immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if length(filter) > 10000 then
@@ -107,7 +106,6 @@ comment on function bds_webhooks.filter_text(text) is 'A hook''s filter, or null
 create function bds_webhooks.hold_routing(company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- Matching takes several statements: a hook that changed between two of them might be matched by neither filter.
@@ -122,7 +120,6 @@ comment on function bds_webhooks.hold_routing(text) is
 create function bds_webhooks.begin_routing(company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     insert into bds.hook_positions (company_id, routed_id)
@@ -267,7 +264,6 @@ comment on function bds.rotate_hook(text, uuid, boolean) is
 create function bds_webhooks.end_rest(company text, hook_id uuid)
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     update bds.hook_states s
     set rests_until = null, failures = 0,
@@ -286,7 +282,6 @@ comment on function bds_webhooks.end_rest(text, uuid) is 'Forgets the failures o
 create function bds_webhooks.cancel_queued(company text, hook_id uuid)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     now_at timestamptz;

@@ -20,7 +20,6 @@ create function bds_webhooks.filter_branch(filter bds.hook_filters)
     returns text
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     return bds_impl.fill(
@@ -67,7 +66,6 @@ create function bds_webhooks.filter_statement(company text, entity_name text, sh
     returns text
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- $1 company, $2 the changes and $3 the hooks of bds_webhooks.filter_input

@@ -23,7 +23,6 @@ create function bds_webhooks.awaited_months()
     returns table (company_id text, month timestamptz)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     -- without a month of the first of them, it was dropped by hand
     select p.company_id, coalesce(max(m.month) filter (where m.first_id <= p.routed_id + 1), min(m.month))
@@ -91,7 +90,6 @@ comment on function bds_service.route_changes(text, interval, bigint) is
 create function bds_webhooks.queue_changes(company text, from_id bigint, to_id bigint, due_at timestamptz)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     now_at timestamptz := clock_timestamp();
@@ -119,7 +117,6 @@ create function bds_webhooks.match_changes(
 )
     returns setof record
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     shapes text[];
@@ -154,7 +151,6 @@ comment on function bds_webhooks.match_changes(text, text, bigint, bigint, times
 create function bds_webhooks.prepare_once(statement text, types regtype[])
     returns name
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     -- equal statements share one name
@@ -189,7 +185,6 @@ create function bds_webhooks.queue_statement(has_filters boolean)
     returns text
     language plpgsql
     immutable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- $1 company, $2 entity, $3 and $4 the ids before the first and of the last change, $5 the first one's month, $6 the end of the
@@ -241,7 +236,6 @@ create function bds_webhooks.queue_matches(
 )
     returns setof record
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     -- The sizes are unknown, one change and one hook or thousands of both: hash joins suit either.  Lookups row by row are in
     -- subqueries with offset 0.
     set enable_nestloop = off

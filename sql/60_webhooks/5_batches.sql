@@ -3,7 +3,6 @@
 create function bds_webhooks.make_batches(most int default 1000)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     companies text[];
@@ -37,7 +36,6 @@ create function bds_webhooks.plan_batches(
     returns setof record
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off
@@ -97,7 +95,6 @@ comment on function bds_webhooks.body_of(bds.companies, uuid, uuid, json, timest
 create function bds_webhooks.make_batches_of(companies text[], hooks uuid[], up_to timestamptz)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_hashjoin = on
 as $$

@@ -68,7 +68,6 @@ create function bds_webhooks.lease_deliveries(
 )
     returns setof record
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off
@@ -117,7 +116,6 @@ comment on function bds_webhooks.lease_deliveries(text[], uuid[], interval) is
 create function bds_webhooks.lock_leases(attempts jsonb)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off
@@ -173,7 +171,6 @@ create function bds_webhooks.end_attempts(
 )
     returns setof record
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off
@@ -230,7 +227,6 @@ comment on function bds_webhooks.end_attempts(jsonb, double precision[]) is
 create function bds_webhooks.end_leases(attempts jsonb, tried boolean, rested uuid[], eased uuid[], penalty interval)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
     set enable_seqscan = off
     set enable_hashjoin = off

@@ -95,7 +95,6 @@ comment on function bds.retry_delivery(text, uuid, uuid) is
 create function bds_webhooks.wake_hook(company text, hook_id uuid)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     now_at timestamptz := clock_timestamp();

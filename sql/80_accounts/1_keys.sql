@@ -3,7 +3,6 @@
 create function bds_accounts.require_companies(companies text[])
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     missing text;

@@ -11,7 +11,6 @@ comment on function bds_accounts.lower_case(text) is
 create function bds_accounts.require_administrator(act text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if not bds.is_operator() and not exists (
@@ -121,7 +120,6 @@ comment on function bds_service.password_of(text) is 'The user''s id and passwor
 create function bds_accounts.forget_sessions()
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     -- called at the end of a transaction, and waits for nobody: it cannot deadlock
     delete from bds.sessions s

@@ -13,7 +13,6 @@ create function bds_accounts.has_signed_in(email text, address inet)
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select exists (
         select from bds.login_networks n join bds.users u on u.id = n.user_id
@@ -28,7 +27,6 @@ comment on function bds_accounts.has_signed_in(text, inet) is
 create function bds_accounts.forget_wrong()
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     -- Called at the end of a transaction, and waits for nobody: it cannot deadlock.  An array is made once; a subquery of IN may be run
     -- for each row, and then finds other ten each time.
@@ -82,7 +80,6 @@ comment on function bds_service.count_wrong(inet, int) is
 create function bds_accounts.lock_address(address cidr)
     returns bds.wrong_credentials
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     w bds.wrong_credentials;
@@ -106,7 +103,6 @@ comment on function bds_accounts.lock_address(cidr) is
 create function bds_accounts.lock_email(email_hash bytea)
     returns bds.wrong_logins
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     w bds.wrong_logins;

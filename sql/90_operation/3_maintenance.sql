@@ -3,7 +3,6 @@
 create function bds_operation.delete_aged(of_age text, age interval)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     this    record;
@@ -28,7 +27,6 @@ comment on function bds_operation.delete_aged(text, interval) is
 create function bds_operation.compare_next(age interval, out done bigint, out problem text)
     returns record
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     due record;

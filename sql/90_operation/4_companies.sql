@@ -64,7 +64,6 @@ comment on function bds_operation.company_tables() is
 create function bds_operation.pass_over_triggers()
     returns boolean
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform set_config('session_replication_role', 'replica', true);
@@ -80,7 +79,6 @@ comment on function bds_operation.pass_over_triggers() is
 create function bds_operation.require_silence(work text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if not bds_operation.pass_over_triggers() then
@@ -98,7 +96,6 @@ create function bds_operation.require_no_import(company text)
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     imports text := (select string_agg(i.id::text, ', ') from bds.imports i where i.company_id = company and i.finished_at is null);
@@ -120,7 +117,6 @@ comment on function bds_operation.require_no_import(text) is
 create function bds_operation.close_company(company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if not exists (select 1 from bds.companies c where c.id = company) then
@@ -154,7 +150,6 @@ create function bds_operation.seal(secret uuid, company text, at bigint)
     language sql
     immutable
     strict
-    set search_path = pg_catalog, pg_temp
     return encode(sha256(uuid_send(secret) || sha256(uuid_send(secret) || convert_to(at || ' ' || company, 'UTF8'))), 'hex');
 comment on function bds_operation.seal(uuid, text, bigint) is
     'What only home and a place can compute: that an administrator has deleted a company at a time, in seconds';
@@ -162,7 +157,6 @@ comment on function bds_operation.seal(uuid, text, bigint) is
 create function bds_operation.require_deletion(company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     seconds  constant bigint := extract(epoch from clock_timestamp());
@@ -195,7 +189,6 @@ comment on function bds_operation.require_deletion(text) is
 create function bds_operation.delete_rows(table_name regclass, condition text, company text)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     rows bigint;
@@ -221,7 +214,6 @@ create function bds_operation.is_referred_to(table_name regclass)
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
     return exists (
         select from pg_constraint k
         where k.contype = 'f' and k.confrelid = is_referred_to.table_name and k.conparentid = 0

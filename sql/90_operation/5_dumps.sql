@@ -5,7 +5,6 @@ create function bds_operation.company_shape()
     returns jsonb
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_object_agg(t.name, jsonb_build_object(
         'entity', (select e.name from bds.entities e where e.table_name = t.table_name),
@@ -24,7 +23,6 @@ create function bds_operation.past_names()
     returns jsonb
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_agg(to_jsonb(t) order by t.entity, t.since)
     from (
@@ -116,7 +114,6 @@ create function bds_operation.require_shape(header jsonb)
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     odd text;
@@ -140,7 +137,6 @@ comment on function bds_operation.require_shape(jsonb) is 'Raises BD005 unless t
 create function bds_operation.make_months(header jsonb)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     this record;
@@ -197,7 +193,6 @@ comment on function bds_operation.begin_restore(jsonb) is
 create function bds_operation.rename_restored(header jsonb)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     company text := header ->> 'company';
@@ -283,7 +278,6 @@ comment on function bds_operation.finish_restore(jsonb, boolean, boolean) is
 create function bds_operation.advance_sequence(table_name regclass, column_name name, condition text, company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     execute format(

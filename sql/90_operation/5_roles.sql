@@ -4,7 +4,6 @@ create function bds_operation.memberships()
     returns table (role text, member text)
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     -- as app/database/roles.py grants them
     values
@@ -18,7 +17,6 @@ create function bds_operation.people()
     returns table (object text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select format('%s to %I', r.name, m.rolname)
     from pg_roles m
@@ -54,7 +52,6 @@ create function bds_operation.role_problems()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with members as (
         select a.roleid::regrole::text as role, a.member::regrole::text as member, a.grantor::regrole::text as grantor,
@@ -91,7 +88,6 @@ create function bds_operation.altered_roles()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select 'altered role', null, r.rolname, format('it has %s, which it should not have', a.names), null
     from pg_roles r
@@ -113,7 +109,6 @@ create function bds_operation.other_rights()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     -- with it a session passes over the triggers that write the log
     select 'altered rights', null, 'parameter session_replication_role',

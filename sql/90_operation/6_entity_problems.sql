@@ -4,7 +4,6 @@ create function bds_operation.altered_objects()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with objects as (
         select e, e.name as entity, e.table_name::text as table_name, split_part(k.key, ':', 1) as type,
@@ -66,7 +65,6 @@ create function bds_operation.has_violation(rule pg_constraint)
     returns boolean
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     condition text;
@@ -97,7 +95,6 @@ create function bds_operation.has_duplicates(this pg_index)
     returns boolean
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     keys      text[] := array(select pg_get_indexdef(this.indexrelid, n, false) from generate_series(1, this.indnkeyatts) n);
@@ -122,7 +119,6 @@ create function bds_operation.invalid_objects()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select 'invalid constraint', e.name, format('%I on %s', k.conname, e.table_name),
         case when v.is_so then 'there are rows that it does not allow: correct them' else 'there may be rows that it does not allow' end,

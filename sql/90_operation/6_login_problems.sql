@@ -5,7 +5,6 @@ create function bds_operation.login_problems()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with here as (
         select d.* from pg_database d where d.datname = current_database()

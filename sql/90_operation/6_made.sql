@@ -21,7 +21,6 @@ create function bds_operation.relations()
     returns table (relation oid, name text, kind text, parent text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     -- months of the log are not recorded: nobody else has rights on them, and they have nothing that their table does not have
     with months (relation, parent) as (
@@ -51,7 +50,6 @@ create function bds_operation.routines()
     returns table (routine oid, definition text, is_printed boolean)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select f.function, f.definition, f.is_printed
     from bds_impl.functions() f
@@ -88,7 +86,6 @@ create function bds_operation.protections()
     returns table (type text, object text, parent text, definition text, is_printed boolean, is_month boolean)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with relations as (
         select r.*, c.relrowsecurity, c.relkind, c.relpersistence, c.reloptions, r.parent <> r.name as is_month
@@ -145,7 +142,6 @@ create function bds_operation.present()
     returns table (type text, object text, parent text, definition text, is_printed boolean, is_month boolean)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with owned as materialized (select * from bds_operation.owned())
     select 'function', r.routine::regprocedure::text, '', r.definition, r.is_printed, false from bds_operation.routines() r

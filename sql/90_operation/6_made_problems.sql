@@ -4,7 +4,6 @@ create function bds_operation.mend_of(type text, object text, made text, present
     returns text
     language sql
     immutable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case
         when type = 'function' and made is null then format('drop routine %s', object)
@@ -89,7 +88,6 @@ create function bds_operation.import_functions()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with made as (select v.entity, f.key, f.value from bds_feed.versions v cross join lateral jsonb_each_text(v.functions) f),
     present as (

@@ -77,7 +77,6 @@ create function bds_operation.unsuitable_tables()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select 'unsuitable table', e.name, e.table_name::text, format('it is %s: rows can change unseen by its triggers', k.kind),
         case
@@ -101,7 +100,6 @@ create function bds_operation.altered_columns()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     -- Mends of tables that are altered and not registered again are run after their registration, which comes first in the list.
     with columns as (
@@ -150,7 +148,6 @@ create function bds_operation.lagging_sequences()
     returns table (kind text, entity text, object text, detail text, mend text)
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
     -- a probe of the index for each company, whatever the statistics are
     set enable_seqscan = off
     set enable_bitmapscan = off

@@ -103,8 +103,12 @@ def test_every_attempt_to_alter_the_log_is_refused(acme: Operator, connect, role
     assert contents(acme) == before
 
 
-def test_a_writer_that_shadows_operators_and_functions_is_logged_all_the_same(acme: Operator, connect) -> None:
-    """It may create in some schema, and set its search_path; what logs does not look there."""
+def test_a_writer_that_shadows_operators_and_functions_is_logged_and_refused_all_the_same(acme: Operator, connect) -> None:
+    """It may create in some schema, and set its search_path; what logs, and what keeps companies apart, does not look there."""
+    acme.company("beta")
+    with acme.connection.transaction():
+        acme.rows("select bds.set_context('beta')")
+        [(staged,)] = acme.rows("select bds.import_stage('beta', bds.import_begin('beta'), 'units')")
     acme.connection.execute("create schema theirs; grant usage, create on schema theirs to bds_writer")
     writer = connect("bds_writer", "acme")
     writer.execute("""
@@ -121,3 +125,7 @@ def test_a_writer_that_shadows_operators_and_functions_is_logged_all_the_same(ac
         (3, "update", "postgres", "A"), (4, "create", "postgres", None), (5, "delete", "postgres", "B"),
     ]  # fmt: skip
     assert acme.rows("select count(*) from data.units where updated_at > now()") == [(0,)]
+    for attempt in (f"insert into {staged} (code) values ('x')", "select bds.require_company('beta')"):
+        with pytest.raises(psycopg.Error) as refused:
+            writer.execute(attempt.encode())
+        assert refused.value.sqlstate == "BD001", attempt

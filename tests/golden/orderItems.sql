@@ -2,7 +2,6 @@
 
 -- functions of orderItems
 create or replace function bds_log.order_items_check() returns boolean language plpgsql immutable
-set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
 set intervalstyle = 'postgres'
 set bytea_output = 'hex'

@@ -2,7 +2,6 @@
 
 -- functions of products
 create or replace function bds_log.products_check() returns boolean language plpgsql immutable
-set search_path = pg_catalog, pg_temp
 set timezone = 'UTC'
 set intervalstyle = 'postgres'
 set bytea_output = 'hex'
