@@ -49,7 +49,8 @@ grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_imp
 grant execute on function bds_service.authenticate to bds_reader, bds_service;
 grant execute on function bds_service.count_changes, bds_service.count_rows to bds_operator, bds_reader;
 
--- The analyst: the views of the company that its login is bound to; those of entities are granted by bds.register ------------------
+-- The analyst: the views of the company that its login is bound to; those of entities are granted by bds.register
+-- ------------------
 
 grant usage on schema my to bds_analyst;
 grant select on my.changes to bds_analyst;
@@ -71,7 +72,8 @@ grant select on
     bds.deliveries, bds.delivery_attempts, bds.hook_columns, bds.hook_filters, bds.hook_health, bds.hook_positions, bds.hook_queue,
     bds.hook_states, bds.hooks
     to bds_operator, bds_service, bds_worker;
-grant execute on function bds_service.delivery_json, bds_service.hook_json, bds_service.misfit to bds_operator, bds_service, bds_worker;
+grant execute on function bds_service.delivery_json, bds_service.hook_json, bds_service.misfit
+    to bds_operator, bds_service, bds_worker;
 grant execute on function
     bds.create_hook, bds.delete_hook, bds.forget_version, bds.name_version, bds.retry_delivery, bds.rotate_hook, bds.test_hook,
     bds.update_hook, bds_service.find_version, bds_service.lock_hook
@@ -101,7 +103,8 @@ grant execute on function bds.set_context to bds_service;
 grant select, update on sequence bds.bell to bds_worker;
 grant execute on function
     bds_service.claim_deliveries, bds_service.companies_behind, bds_service.forget_deliveries, bds_service.next_due,
-    bds_service.record_attempts, bds_service.refit_hook, bds_service.release_leases, bds_service.renew_leases, bds_service.route_changes
+    bds_service.record_attempts, bds_service.refit_hook, bds_service.release_leases, bds_service.renew_leases,
+    bds_service.route_changes
     to bds_operator, bds_worker;
 
 -- The operator: every row of every company, the queue, and what is set for all ----------------------------------------------------

@@ -1,5 +1,5 @@
--- What only a superuser makes on a database whose tables are divided into shards (02_shards), before any is divided; bds.settings.shards
--- has their number.  bds migrate runs it there, and nowhere else.
+-- What only a superuser makes on a database whose tables are divided into shards (02_shards), before any is divided;
+-- bds.settings.shards has their number.  bds migrate runs it there, and nowhere else.
 
 create schema if not exists shards;
 comment on schema shards is 'Shards of the tables with rows of companies, and what divides the tables';
@@ -30,7 +30,8 @@ exception when duplicate_object then
     null;
 end
 $do$;
-comment on function shards.number_of(text, bigint) is 'The number of the shard of a company, from 0, as a hash of PostgreSQL''s partitions';
+comment on function shards.number_of(text, bigint) is
+    'The number of the shard of a company, from 0, as a hash of PostgreSQL''s partitions';
 
 create or replace function shards.hold()
     returns trigger
@@ -42,7 +43,8 @@ declare
     company text := case tg_op when 'DELETE' then old.company_id else new.company_id end;
     shard   bigint := get_shard_id_for_distribution_column('shards.bds_clocks', company);
     held    text := coalesce(nullif(current_setting('bds.held', true), ''), ',');
-    -- Any session can set bds.held: the first update of a clock in a transaction, which precedes its first record, does not trust it.
+    -- Any session can set bds.held: the first update of a clock in a transaction, which precedes its first record, does not trust
+    -- it.
     trusts  boolean := true;
 begin
     if tg_nargs > 0 and tg_op = 'UPDATE' then

@@ -23,7 +23,8 @@ create function bds_shards.is_divided(stored_table regclass)
     stable
     return exists (
         select from pg_partitioned_table p join pg_opclass o on o.oid = p.partclass[0]
-        where p.partrelid = stored_table and p.partstrat = 'h' and o.opcname = 'by_number' and o.opcnamespace = to_regnamespace('shards')
+        where p.partrelid = stored_table and p.partstrat = 'h' and o.opcname = 'by_number'
+            and o.opcnamespace = to_regnamespace('shards')
     );
 comment on function bds_shards.is_divided(regclass) is 'Whether a table is divided into shards';
 
@@ -41,8 +42,12 @@ create function bds_shards.store_of(stored_table regclass)
     returns text
     language sql
     stable
-    return (select n.nspname || '_' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = stored_table);
-comment on function bds_shards.store_of(regclass) is 'The name in schema shards of the table that Citus knows, whose shards are the partitions';
+    return (
+        select n.nspname || '_' || c.relname
+        from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = stored_table
+    );
+comment on function bds_shards.store_of(regclass) is
+    'The name in schema shards of the table that Citus knows, whose shards are the partitions';
 
 create function bds_shards.whole_tables()
     returns setof regclass

@@ -1,6 +1,7 @@
 -- Turning a table without rows into a partitioned one of the same name, with all that belongs to it.
 
--- removal: drops a foreign key of or to the table; null for what is dropped with the table.  step: the order in which definitions run.
+-- removal: drops a foreign key of or to the table; null for what is dropped with the table.  step: the order in which definitions
+-- run.
 create function bds_shards.definitions(stored_table regclass)
     returns table (name text, step int, removal text, definition text)
     language sql
@@ -68,7 +69,8 @@ begin
     end loop;
 end
 $$;
-comment on function bds_shards.make_shards(regclass, text) is 'Without Citus: makes all shards of a table that has just been divided';
+comment on function bds_shards.make_shards(regclass, text) is
+    'Without Citus: makes all shards of a table that has just been divided';
 
 create function bds_shards.divide(whole regclass)
     returns regclass
@@ -122,4 +124,5 @@ begin
 end
 $$;
 comment on function bds_shards.divide(regclass) is
-    'Divides a table without rows into shards: it becomes a partitioned one with the same columns, keys, indexes, policies and rights';
+    'Divides a table without rows into shards: it becomes a partitioned one with the same columns, keys, indexes, policies and '
+    'rights';

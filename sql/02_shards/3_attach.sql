@@ -1,5 +1,5 @@
--- Shards that Citus has placed on this node become partitions of their tables, and cease to be that when Citus has moved them away.  They
--- belong to the superuser who distributed the tables, so a superuser calls these functions.
+-- Shards that Citus has placed on this node become partitions of their tables, and cease to be that when Citus has moved them away.
+-- They belong to the superuser who distributed the tables, so a superuser calls these functions.
 
 create function bds_shards.placed()
     returns table (divided regclass, shard text, number bigint, n bigint)
@@ -18,7 +18,8 @@ begin
 end
 $$;
 comment on function bds_shards.placed() is
-    'The shards that Citus has placed on this node, each after those that its foreign keys refer to, with the tables that they belong to';
+    'The shards that Citus has placed on this node, each after those that its foreign keys refer to, with the tables that they '
+    'belong to';
 
 create function bds_shards.arrived()
     returns table (step bigint, divided regclass, shard text, number bigint)
@@ -26,8 +27,8 @@ create function bds_shards.arrived()
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    -- business tables and the log one by one; at last all others together: without the clock, which is one of them, a company takes no
-    -- writes, and some of them are read across companies
+    -- business tables and the log one by one; at last all others together: without the clock, which is one of them, a company takes
+    -- no writes, and some of them are read across companies
     select case when p.divided::text ^@ 'data.' or p.divided = 'bds.change_log'::regclass then p.n end, p.divided, p.shard, p.number
     from bds_shards.placed() p
     where not exists (select from pg_inherits i where i.inhrelid = p.shard::regclass)
@@ -64,7 +65,8 @@ begin
     perform set_config('citus.skip_constraint_validation', 'on', true);  -- the rows come from a partition with the same constraints
     if divided = 'bds.companies'::regclass then
         execute format(
-            'insert into bds.tenants (id) select distinct c.tenant_id from %s c where c.tenant_id is not null on conflict do nothing', shard
+            'insert into bds.tenants (id) select distinct c.tenant_id from %s c where c.tenant_id is not null '
+            'on conflict do nothing', shard
         );
     end if;
     execute format('select exists (select from %s)', shard) into is_used;
@@ -79,7 +81,8 @@ begin
     execute format('alter table %s owner to bds_owner', shard);
     execute format('grant maintain on %s to bds_importer, bds_operator', shard);
     execute format(
-        'alter table %s attach partition %s for values with (modulus %s, remainder %s)', divided, shard, bds_shards.number_of_shards(), number
+        'alter table %s attach partition %s for values with (modulus %s, remainder %s)',
+        divided, shard, bds_shards.number_of_shards(), number
     );
     perform bds_shards.go_on_after(divided, shard::regclass);
     if divided = 'bds.import_errors'::regclass then
@@ -107,8 +110,8 @@ as $$
     from ended e;
 $$;
 comment on function bds_shards.end_imports(regclass) is
-    'Ends imports that were being received when their shard came: what they staged is at the other node, and tables of their number '
-    'may be those of an import here';
+    'Ends imports that were being received when their shard came: what they staged is at the other node, and tables of their '
+    'number may be those of an import here';
 
 create function bds_shards.go_on_after(divided regclass, shard regclass)
     returns void
@@ -118,7 +121,9 @@ declare
     numbered name;
     last     bigint;
 begin
-    for numbered in select a.attname from pg_attribute a where a.attrelid = divided and a.attidentity <> '' and not a.attisdropped loop
+    for numbered in
+        select a.attname from pg_attribute a where a.attrelid = divided and a.attidentity <> '' and not a.attisdropped
+    loop
         execute format('select max(%I) from %s', numbered, shard) into last;
         perform setval(s.name, last)
         from (select pg_get_serial_sequence(divided::text, numbered)::regclass as name) s
@@ -126,7 +131,8 @@ begin
     end loop;
 end
 $$;
-comment on function bds_shards.go_on_after(regclass, regclass) is 'Advances the sequences of a divided table beyond the ids of a shard that has come';
+comment on function bds_shards.go_on_after(regclass, regclass) is
+    'Advances the sequences of a divided table beyond the ids of a shard that has come';
 
 create function bds_shards.departed()
     returns table (divided regclass, shard text)
@@ -142,7 +148,8 @@ begin
     order by t.n desc;
 end
 $$;
-comment on function bds_shards.departed() is 'Partitions that Citus has moved to another node, each before those that its foreign keys refer to';
+comment on function bds_shards.departed() is
+    'Partitions that Citus has moved to another node, each before those that its foreign keys refer to';
 
 create function bds_shards.on_departed(statement text, of_table regclass default null)
     returns bigint
@@ -165,35 +172,38 @@ begin
 end
 $$;
 comment on function bds_shards.on_departed(text, regclass) is
-    'Runs a statement for each partition that Citus has moved to another node, of one table if it is given; it takes the table and the '
-    'partition. Returns how many';
+    'Runs a statement for each partition that Citus has moved to another node, of one table if it is given; it takes the table '
+    'and the partition. Returns how many';
 
 create function bds_shards.note_departed()
     returns bigint
     language sql
     set search_path = pg_catalog, pg_temp
 as $$
-    -- Ends leases, and leaves nothing due: to record an attempt of such a company would raise an error here, and the results of other
-    -- companies in the same call would be lost.
+    -- Ends leases, and leaves nothing due: to record an attempt of such a company would raise an error here, and the results of
+    -- other companies in the same call would be lost.
     select bds_shards.on_departed('update %2$s s set lease = null, next_at = null, queued = 0, batch_at = null', 'bds.hook_states');
     select bds_shards.on_departed(
         'update %2$s c set departed_at = coalesce(c.departed_at, clock_timestamp()), transaction_id = null', 'bds.clocks'
     );
 $$;
 comment on function bds_shards.note_departed() is
-    'Lets companies whose shard Citus has moved to another node take no writes here, and no longer delivers their webhooks from here';
+    'Lets companies whose shard Citus has moved to another node take no writes here, and no longer delivers their webhooks from '
+    'here';
 
 create function bds_shards.empty_departed()
     returns bigint
     language sql
     set search_path = pg_catalog, pg_temp
 as $$
-    select bds_shards.on_departed('select bds_feed.drop_staging(i::bds.imports) from %2$s i where i.finished_at is null', 'bds.imports');
+    select bds_shards.on_departed(
+        'select bds_feed.drop_staging(i::bds.imports) from %2$s i where i.finished_at is null', 'bds.imports'
+    );
     select bds_shards.on_departed('delete from %2$s');
 $$;
 comment on function bds_shards.empty_departed() is
-    'Deletes the rows of partitions that Citus has moved to another node, so that no foreign key refers to them, and what their imports '
-    'have staged; takes no lock for which other companies wait';
+    'Deletes the rows of partitions that Citus has moved to another node, so that no foreign key refers to them, and what their '
+    'imports have staged; takes no lock for which other companies wait';
 
 create function bds_shards.drop_departed(divided regclass, shard text)
     returns void
@@ -224,7 +234,9 @@ begin
             select case a.attrelid when t.store then 'store' else 'own' end as side, t.table_name, t.store, a.attnum, a.attname,
                 format_type(a.atttypid, a.atttypmod) as type,
                 case when a.attcollation <> 0 then format(' collate %s', a.attcollation::regcollation) end as of_text,
-                case when a.attgenerated <> '' then format(' generated always as (%s) stored', pg_get_expr(d.adbin, d.adrelid)) end as generated
+                case when a.attgenerated <> '' then
+                    format(' generated always as (%s) stored', pg_get_expr(d.adbin, d.adrelid))
+                end as generated
             from (
                 select o.table_name, to_regclass('shards.' || quote_ident(bds_shards.store_of(o.table_name))) as store
                 from bds_operation.company_tables() o

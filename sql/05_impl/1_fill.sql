@@ -1,7 +1,8 @@
 -- Templates of generated SQL: text with named holes and blocks, so that a statement reads like the statement that it becomes.
 --
 --     {name}, {name:I}, {name:L}                a value as it is, as an identifier, as a literal
---     {each keys|, } ... {end keys}               repeats the text for each member of a set, with its values; ", " comes between them
+--     {each keys|, } ... {end keys}               repeats the text for each member of a set, with its values; ", " comes between
+--                                                 them
 --     {if parent} ... {else parent} ... {end parent}
 --
 -- A tag that stands alone in its line takes the line along.
@@ -52,7 +53,9 @@ begin
             if tag ^@ 'if' then
                 halves := string_to_array(rest, format('{else %s}', name));
                 filled := filled
-                    || bds_impl.expanded(coalesce(halves[case when value in ('null', 'false', '[]') then 2 else 1 end], ''), scope, member);
+                    || bds_impl.expanded(
+                        coalesce(halves[case when value in ('null', 'false', '[]') then 2 else 1 end], ''), scope, member
+                    );
             elsif value <> 'null' then
                 filled := filled || coalesce((
                     select string_agg(bds_impl.expanded(rest, scope, member || e.value), substr(tag, length(name) + 7) order by e.n)
@@ -79,7 +82,8 @@ create function bds_impl.expand(template text, scope jsonb, member jsonb default
         regexp_replace(btrim(template, E'\n'), '^[ \t]*(\{(?:each|if|else|end) [^}]*\})[ \t]*\n', '\1', 'gn'), scope, member
     );
 comment on function bds_impl.expand(text, jsonb, jsonb) is
-    'Fills a template from what the member of a set has, and else the scope. Raises 22023 for a hole or block of which there is nothing';
+    'Fills a template from what the member of a set has, and else the scope. Raises 22023 for a hole or block of which there is '
+    'nothing';
 
 create function bds_impl.fill(template text, variadic holes text[])
     returns text
@@ -96,5 +100,5 @@ begin
 end
 $$;
 comment on function bds_impl.fill(text, text[]) is
-    'Fills the holes of a template. Holes are given as name, value, name, value, ... Raises 22023 for a hole without a value and for a '
-    'value without a hole';
+    'Fills the holes of a template. Holes are given as name, value, name, value, ... Raises 22023 for a hole without a value and '
+    'for a value without a hole';

@@ -1,13 +1,15 @@
 -- Which companies live here, and the error for one that does not.
 
--- The one place that decides it.  A company that is being copied here has no clock until it arrives, and one that has departed keeps its
--- clock until its rows are deleted: of neither do rows prove anything.  A row of the view can be locked, which is the turn.
+-- The one place that decides it.  A company that is being copied here has no clock until it arrives, and one that has departed
+-- keeps its clock until its rows are deleted: of neither do rows prove anything.  A row of the view can be locked, which is the
+-- turn.
 create or replace view bds.residents as
 select c.company_id, c.last_id, c.last_updated_at, c.ctid as clock_at
 from bds.clocks c
 where c.departed_at is null;
 comment on view bds.residents is
-    'The companies that live here: they are written, their hooks matched and sent, and what is old deleted; rows of others are left alone';
+    'The companies that live here: they are written, their hooks matched and sent, and what is old deleted; rows of others are '
+    'left alone';
 comment on column bds.residents.company_id is 'The company';
 comment on column bds.residents.last_id is 'The last change id';
 comment on column bds.residents.last_updated_at is 'The last updatedAt, or the time of the last change if that is later';
@@ -29,7 +31,8 @@ begin
     raise exception using errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
 end
 $$;
-comment on function bds_impl.refuse_company(text) is 'Raises BD002 for a company that does not exist, or that lives at another place';
+comment on function bds_impl.refuse_company(text) is
+    'Raises BD002 for a company that does not exist, or that lives at another place';
 
 create function bds_impl.require_resident(company text)
     returns void
@@ -42,5 +45,5 @@ begin
 end
 $$;
 comment on function bds_impl.require_resident(text) is
-    'Raises BD002 unless the company lives here. To write without the turn, call it with a lock that the move of a company waits for '
-    '(bds_operation.writers_of_others): then the company has not left in between';
+    'Raises BD002 unless the company lives here. To write without the turn, call it with a lock that the move of a company waits '
+    'for (bds_operation.writers_of_others): then the company has not left in between';

@@ -25,5 +25,5 @@ create function bds_impl.actor(named text default null)
     volatile
     return coalesce(bds_impl.checked_actor(named), bds_impl.checked_actor(current_setting('bds.actor', true)), session_user);
 comment on function bds_impl.actor(text) is
-    'The actor that a caller names, else the one that the session has named, else its login. Raises BD005 as bds_impl.checked_actor: '
-    'any session can set bds.actor';
+    'The actor that a caller names, else the one that the session has named, else its login. Raises BD005 as '
+    'bds_impl.checked_actor: any session can set bds.actor';

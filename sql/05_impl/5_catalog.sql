@@ -38,7 +38,8 @@ create function bds_impl.printed(text text)
     immutable
     -- a column without a name gets that of its type when a dump is restored
     return regexp_replace(text, '(::[a-z0-9_ ]+(\[\])?) AS \w+(?=[,\n]|$)', '\1', 'g');
-comment on function bds_impl.printed(text) is 'The definition of a view or function as PostgreSQL prints it, equal after a dump and restore';
+comment on function bds_impl.printed(text) is
+    'The definition of a view or function as PostgreSQL prints it, equal after a dump and restore';
 
 create function bds_impl.functions()
     returns table (function oid, schema name, definition text, is_printed boolean)
@@ -47,7 +48,8 @@ create function bds_impl.functions()
 as $$
     select p.oid, s.name,
         md5(concat_ws(
-            chr(1), p.prokind, l.lanname, coalesce(bds_impl.printed(pg_get_function_sqlbody(p.oid)), p.prosrc), pg_get_function_arguments(p.oid),
+            chr(1), p.prokind, l.lanname, coalesce(bds_impl.printed(pg_get_function_sqlbody(p.oid)), p.prosrc),
+            pg_get_function_arguments(p.oid),
             pg_get_function_result(p.oid), p.provolatile, p.proparallel, p.prosecdef, p.proleakproof, p.proisstrict, p.procost,
             p.prorows, p.prosupport, p.proconfig::text, a.aggtransfn::text, a.aggfinalfn::text, a.aggtranstype::regtype::text,
             a.agginitval

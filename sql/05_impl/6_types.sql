@@ -1,5 +1,5 @@
--- The types of columns, each in one place: what SQL does with values of it.  Everything that depends on a type asks this table; for the
--- program it is app/types.
+-- The types of columns, each in one place: what SQL does with values of it.  Everything that depends on a type asks this table; for
+-- the program it is app/types.
 
 create table bds_impl.types (
     name       text collate "C" primary key,
@@ -20,19 +20,20 @@ comment on column bds_impl.types.name is 'As in bds.fields';
 comment on column bds_impl.types.stored is 'What PostgreSQL calls it; anyenum stands for every enum';
 comment on column bds_impl.types.shown is 'The type of the column in views';
 comment on column bds_impl.types.through is 'SQL: the cast of a column of another type before that to shown';
-comment on column bds_impl.types.expected is 'What an error says was expected of a value of {type}; {allowed}: the values of an enum';
+comment on column bds_impl.types.expected is
+    'What an error says was expected of a value of {type}; {allowed}: the values of an enum';
 comment on column bds_impl.types.valid is
-    'SQL: whether the text {given} of an import is a value of {type}; it raises for no text. Values that PostgreSQL reads and JSON does not '
-    'have are none: NaN, infinity, today, 1 BC, 0x10';
+    'SQL: whether the text {given} of an import is a value of {type}; it raises for no text. Values that PostgreSQL reads and '
+    'JSON does not have are none: NaN, infinity, today, 1 BC, 0x10';
 comment on column bds_impl.types.value is 'SQL: the value of a text that is one';
 comment on column bds_impl.types.logged is 'SQL: what a record {state} of the log has of {field}, which the cast to shown reads';
 comment on column bds_impl.types.finite is
-    'SQL: the CHECK of a {column} whose type has values that JSON does not: infinity, NaN (which PostgreSQL sorts above it), years beyond 1 '
-    'to 9999';
+    'SQL: the CHECK of a {column} whose type has values that JSON does not: infinity, NaN (which PostgreSQL sorts above it), '
+    'years beyond 1 to 9999';
 comment on column bds_impl.types.probe is 'A value that tells columns of different length or scale apart';
 comment on column bds_impl.types.stand_ins is
-    'SQL: values that {column} of row u of {table} may have for a moment, to be tried in this order; $1 is the company, u."@n" the row''s '
-    'number, g.n of a random one the number of the try';
+    'SQL: values that {column} of row u of {table} may have for a moment, to be tried in this order; $1 is the company, u."@n" '
+    'the row''s number, g.n of a random one the number of the try';
 comment on column bds_impl.types.is_exact is 'Whether equal values read the same: 1.0 and 1.00 do not, nor do a month and 30 days';
 
 create function bds_impl.beside(zero text, step text, lowest text default 'null', highest text default 'null')
@@ -40,10 +41,15 @@ create function bds_impl.beside(zero text, step text, lowest text default 'null'
     language sql
     immutable
     return array[
-        format('greatest((select least(min(t.{column:I}), %s) from {table} t where t.company_id = $1) - %s, %s)', zero, step, lowest),
-        format('least((select greatest(max(t.{column:I}), %s) from {table} t where t.company_id = $1) + %s, %s)', zero, step, highest)
+        format(
+            'greatest((select least(min(t.{column:I}), %s) from {table} t where t.company_id = $1) - %s, %s)', zero, step, lowest
+        ),
+        format(
+            'least((select greatest(max(t.{column:I}), %s) from {table} t where t.company_id = $1) + %s, %s)', zero, step, highest
+        )
     ];
-comment on function bds_impl.beside(text, text, text, text) is 'Stand-ins of an ordered type: below and above all values, of each row another one';
+comment on function bds_impl.beside(text, text, text, text) is
+    'Stand-ins of an ordered type: below and above all values, of each row another one';
 
 insert into bds_impl.types (name, stored, shown, expected, probe, stand_ins)
 select t.name, t.stored, 'text', 'text that fits {type}', 'x', array[
@@ -119,7 +125,8 @@ insert into bds_impl.types (name, stored, shown, expected, valid, value, finite,
 select 'interval', '{interval}'::regtype[], 'interval'::regtype, 'a duration such as P1DT2H30M',
     replace(
         $sql$case when {given} ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim({given}, '-'), 'interval') then pg_input_is_valid({value}::text, {type:L}) else false end$sql$,
+            and pg_input_is_valid(ltrim({given}, '-'), 'interval')
+            then pg_input_is_valid({value}::text, {type:L}) else false end$sql$,
         '{value}', r.value
     ),
     r.value || '::{type}', $sql${column:I} > '-infinity'::interval and {column:I} < 'infinity'::interval$sql$,

@@ -37,8 +37,8 @@ begin
 end
 $$;
 comment on function bds.require_company(text) is
-    'Raises BD001 unless the session has named this company or acts as the operator, and BD002 if it is the operator and the company '
-    'does not live here';
+    'Raises BD001 unless the session has named this company or acts as the operator, and BD002 if it is the operator and the '
+    'company does not live here';
 
 -- change_set takes a uuid, or text, so that malformed text gets an error that names the argument
 create or replace function bds.set_context(company text, actor text default null, change_set anycompatible default null::uuid)
@@ -114,5 +114,5 @@ begin
 end
 $$;
 comment on function bds.create_company(text, text, text) is
-    'Creates a company, and its tenant if there is none of that id. For a company that lives at another place, call it at home with '
-    'that place, then at the place without; bds company create does both';
+    'Creates a company, and its tenant if there is none of that id. For a company that lives at another place, call it at home '
+    'with that place, then at the place without; bds company create does both';

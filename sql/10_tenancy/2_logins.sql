@@ -23,7 +23,9 @@ begin
             hint = format('create role %s login password ''...''', coalesce(quote_ident(role), '...'));
     elsif not login.rolcanlogin then
         raise exception using
-            errcode = 'BD005', message = format('role %I cannot log in: expected a login', role), hint = format('alter role %I login', role);
+            errcode = 'BD005',
+            message = format('role %I cannot log in: expected a login', role),
+            hint = format('alter role %I login', role);
     end if;
     select r.rolname, c.oid::regclass as relation into other
     from pg_roles r, pg_class c

@@ -1,8 +1,9 @@
 -- How statements that change the model get their locks.
 
--- A writer locks the table of its first statement, then the company's turn, then further tables and views; a reader locks views, then
--- tables.  No order of locks fits all of them.  So a statement that needs many waits for each lock shortly, gives all of them up if one
--- does not come, and tries again: sessions that wait for it go on, and no deadlock is found, because that takes longer (deadlock_timeout).
+-- A writer locks the table of its first statement, then the company's turn, then further tables and views; a reader locks views,
+-- then tables.  No order of locks fits all of them.  So a statement that needs many waits for each lock shortly, gives all of them
+-- up if one does not come, and tries again: sessions that wait for it go on, and no deadlock is found, because that takes longer
+-- (deadlock_timeout).
 create function bds_registry.patiently(statement text, arguments text[])
     returns text
     language plpgsql
@@ -35,5 +36,5 @@ begin
 end
 $$;
 comment on function bds_registry.patiently(text, text[]) is
-    'Runs a statement with $1, an array, so that it waits for no lock longer than 0.1 s: else it is rolled back and tried again, for '
-    'as long as lock_timeout, or a minute without one; then 55P03';
+    'Runs a statement with $1, an array, so that it waits for no lock longer than 0.1 s: else it is rolled back and tried again, '
+    'for as long as lock_timeout, or a minute without one; then 55P03';

@@ -19,10 +19,10 @@ as $$
     );
 $$;
 comment on function bds.register(regclass, text, text, text, text) is
-    'Makes a table an entity of the API, and returns the entity''s name: bds.register(''data.products''); with parent, its rows are children '
-    'of another entity''s rows: bds.register(''data.order_items'', parent => ''order_id'', collection => ''items''). entity names it and '
-    'singular one row of it (null: made from the table''s name). After ALTER TABLE call it again, with the same parameters: until then '
-    'writes to the table raise BD007, whose hint is the call';
+    'Makes a table an entity of the API, and returns the entity''s name: bds.register(''data.products''); with parent, its rows '
+    'are children of another entity''s rows: bds.register(''data.order_items'', parent => ''order_id'', collection => ''items''). '
+    'entity names it and singular one row of it (null: made from the table''s name). After ALTER TABLE call it again, with the '
+    'same parameters: until then writes to the table raise BD007, whose hint is the call';
 
 create function bds_registry.register_now(
     table_name regclass,
@@ -83,7 +83,8 @@ begin
     return name;
 end
 $$;
-comment on function bds_registry.register_now(regclass, text, text, text, text) is 'Does what bds.register promises, once it has the locks';
+comment on function bds_registry.register_now(regclass, text, text, text, text) is
+    'Does what bds.register promises, once it has the locks';
 
 create function bds_registry.kind_of(relation regclass)
     returns text

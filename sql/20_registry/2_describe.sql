@@ -85,7 +85,8 @@ begin
     end loop;
 end
 $$;
-comment on function bds_registry.check_common_columns(regclass) is 'Raises BD005 unless the table has the columns that every entity has';
+comment on function bds_registry.check_common_columns(regclass) is
+    'Raises BD005 unless the table has the columns that every entity has';
 
 create function bds_registry.typed_columns(table_name regclass)
     returns table (attnum int2, attname name, written text, base regtype, typmod int, type text)
@@ -111,7 +112,8 @@ as $$
     end = any (k.stored);
 $$;
 comment on function bds_registry.typed_columns(regclass) is
-    'The columns of a table with their types: as they are written, below all domains, and in bds_impl.types, null if columns cannot have it';
+    'The columns of a table with their types: as they are written, below all domains, and in bds_impl.types, null if columns '
+    'cannot have it';
 
 create function bds_registry.check_columns(table_name regclass)
     returns void
@@ -186,7 +188,10 @@ begin
     loop
         raise exception using
             errcode = 'BD005',
-            message = format('constraint %I of %s is not the one that keeps what JSON does not have out of %I', odd.name, table_name, odd.column_name),
+            message = format(
+                'constraint %I of %s is not the one that keeps what JSON does not have out of %I',
+                odd.name, table_name, odd.column_name
+            ),
             hint = format('alter table %s rename constraint %I to another name', table_name, odd.name);
     end loop;
 end
@@ -285,13 +290,16 @@ declare
     this    bds.entities := (select e from bds.entities e where e.name = entity_name);
     number  record;
 begin
-    -- pg_dump leaves dropped columns out: the others have lower numbers in a restored table, in the same order.  ALTER TABLE changes
-    -- no numbers, and dropped columns keep theirs.
+    -- pg_dump leaves dropped columns out: the others have lower numbers in a restored table, in the same order.  ALTER TABLE
+    -- changes no numbers, and dropped columns keep theirs.
     if not exists (
         select from bds.column_history h
         where h.entity = entity_name and h.until = 'infinity'
             and not exists (select from pg_attribute a where a.attrelid = this.table_name and a.attnum = h.ordinal)
-    ) or array(select h.column_name from bds.column_history h where h.entity = entity_name and h.until = 'infinity' order by h.ordinal)
+    ) or array(
+        select h.column_name
+        from bds.column_history h where h.entity = entity_name and h.until = 'infinity' order by h.ordinal
+    )
         <> array(select c.attname from bds_registry.columns_of(this.table_name) c order by c.attnum)
     then
         return;

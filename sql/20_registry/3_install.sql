@@ -1,4 +1,5 @@
--- Makes the parts of an entity: policies, checks and index here, views in 4_views.sql, triggers in 30_change_log.  Removes them again.
+-- Makes the parts of an entity: policies, checks and index here, views in 4_views.sql, triggers in 30_change_log.  Removes them
+-- again.
 
 create function bds_registry.parts()
     returns text[]
@@ -84,7 +85,8 @@ begin
     return noted;
 end
 $$;
-comment on function bds_registry.statements(text, text) is 'The statements that would install a part of an entity now; they are not run';
+comment on function bds_registry.statements(text, text) is
+    'The statements that would install a part of an entity now; they are not run';
 
 create function bds_registry.fingerprint(entity_name text, part text)
     returns text
@@ -108,13 +110,15 @@ as $$
     ));
 $$;
 comment on function bds_registry.revoke_all(text) is
-    'Takes all rights from the service''s roles, before they are given those that they are to have, and from whom they gave them to';
+    'Takes all rights from the service''s roles, before they are given those that they are to have, and from whom they gave them '
+    'to';
 
 create function bds_registry.install_entity(entity_name text)
     returns void
     language sql
 as $$
-    update bds.generated g set objects = g.objects - 'name:' where g.entity = entity_name;  -- this is the table, whatever it was called
+    -- this is the table, whatever it was called
+    update bds.generated g set objects = g.objects - 'name:' where g.entity = entity_name;
     select bds_registry.install_part(entity_name, p.name) from unnest(bds_registry.parts()) p (name);
 $$;
 comment on function bds_registry.install_entity(text) is
@@ -127,7 +131,8 @@ create function bds_registry.due_parts()
     set search_path = pg_catalog, pg_temp
 as $$
     -- the database may have been restored
-    select bds_registry.renumber_columns(e.name) from bds.entities e where exists (select from pg_class c where c.oid = e.table_name);
+    select bds_registry.renumber_columns(e.name)
+    from bds.entities e where exists (select from pg_class c where c.oid = e.table_name);
     -- DROP TABLE drops the view as well; the entity stays in the registry until bds.unregister
     select e.name, p.name
     from bds.entities e
@@ -197,7 +202,8 @@ as $$
     where c.attname <> 'updated_at';
 $$;
 comment on function bds_registry.finite_checks(regclass) is
-    'The CHECKs that a table needs against values that JSON cannot represent; standing: the constraint that is there, whatever its name';
+    'The CHECKs that a table needs against values that JSON cannot represent; standing: the constraint that is there, whatever '
+    'its name';
 
 create function bds_registry.install_checks(this bds.entities)
     returns void

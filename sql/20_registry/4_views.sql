@@ -71,7 +71,8 @@ as $$
     join pg_attribute a on a.attrelid = e.table_name and a.attnum = this.ordinal
     where t.name = this.stored;
 $$;
-comment on function bds_registry.shown(bds.fields, text) is 'The value of a column as views show it: texts as text, without domains';
+comment on function bds_registry.shown(bds.fields, text) is
+    'The value of a column as views show it: texts as text, without domains';
 
 create function bds_registry.install_views(this bds.entities)
     returns void
@@ -122,7 +123,8 @@ begin
     for own in
         select d.name, d.description
         from (values
-            ('company_id', 'The company'), ('id', 'The row''s id, unique within the company'), ('updated_at', 'When the row last changed')
+            ('company_id', 'The company'), ('id', 'The row''s id, unique within the company'),
+            ('updated_at', 'When the row last changed')
         ) d (name, description)
         join pg_attribute a on a.attrelid = this.table_name and a.attname = d.name
         where col_description(a.attrelid, a.attnum) is null

@@ -42,8 +42,8 @@ begin
 end
 $$;
 comment on function bds_registry.describe_columns(text, regclass, boolean) is
-    'Stores the names and types of columns that have changed since the last registration. is_another: the entity had another table, '
-    'or none';
+    'Stores the names and types of columns that have changed since the last registration. is_another: the entity had another '
+    'table, or none';
 
 create function bds_registry.parents()
     returns jsonb
@@ -103,7 +103,9 @@ create or replace function bds.drop_column(entity text, column_name name)
     language sql
     set search_path = pg_catalog, pg_temp
 as $$
-    select bds_registry.patiently('select bds_registry.drop_column_now($1[1], $1[2]::name)', array[entity, column_name::text])::bigint;
+    select bds_registry.patiently(
+        'select bds_registry.drop_column_now($1[1], $1[2]::name)', array[entity, column_name::text]
+    )::bigint;
 $$;
 comment on function bds.drop_column(text, name) is
     'Drops a column of an entity''s table so that history keeps its values: each becomes the old value of an update record. '

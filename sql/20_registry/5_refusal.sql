@@ -27,7 +27,9 @@ begin
         )
     loop
         raise exception using
-            errcode = 'BD005', message = format('%s would have a field and a reference %L', entity_name, odd.name), hint = 'rename the column';
+            errcode = 'BD005',
+            message = format('%s would have a field and a reference %L', entity_name, odd.name),
+            hint = 'rename the column';
     end loop;
 end
 $$;
@@ -112,7 +114,8 @@ begin
 end
 $$;
 comment on function bds_registry.check_collections(bds.entities, text[]) is
-    'Raises BD005 if a reference has the name of a collection, which another entity or its own foreign key gives; given: entity/name';
+    'Raises BD005 if a reference has the name of a collection, which another entity or its own foreign key gives; given: '
+    'entity/name';
 
 create function bds_registry.key_of(table_name regclass, out mend text, out obstacle text)
     returns record
@@ -132,7 +135,9 @@ begin
         return;
     end if;
     if not exists (
-        select from pg_attribute a where a.attrelid = table_name and a.attname in ('company_id', 'id') and not a.attisdropped having count(*) = 2
+        select from pg_attribute a
+        where a.attrelid = table_name and a.attname in ('company_id', 'id') and not a.attisdropped
+        having count(*) = 2
     ) then
         obstacle := 'it lacks one of the columns company_id and id';
         return;
@@ -198,7 +203,8 @@ declare
 begin
     if dependents is not null then
         raise exception using
-            errcode = 'BD005', message = format('the views of %s have to be dropped, and %s depends on them', entity_name, dependents),
+            errcode = 'BD005',
+            message = format('the views of %s have to be dropped, and %s depends on them', entity_name, dependents),
             hint = 'drop that first, and create it again afterwards';
     end if;
 end
@@ -222,7 +228,10 @@ as $$
             join bds_impl.types t on t.name = c.type
         ) c on c.n = v.attnum
         where v.attrelid = to_regclass(format('api.%I', this.name)) and v.attnum > 0
-            and ((v.attname, v.atttypid, v.atttypmod) is distinct from (c.name, c.shown, c.typmod) or v.attcollation <> c.attcollation and c.attcollation <> 0)
+            and (
+                (v.attname, v.atttypid, v.atttypmod) is distinct from (c.name, c.shown, c.typmod)
+                or v.attcollation <> c.attcollation and c.attcollation <> 0
+            )
     );
 $$;
 comment on function bds_registry.replaces_views(bds.entities) is
@@ -301,7 +310,8 @@ as $$
         union
         select n.target from children c join bds.navigations n on n.entity = c.target and n.child and n.many
     )
-    select 'the table was dropped' || coalesce('; its child ' || c.standing || ' has a table: drop that, or unregister both: ' || s.text, ''),
+    select 'the table was dropped'
+        || coalesce('; its child ' || c.standing || ' has a table: drop that, or unregister both: ' || s.text, ''),
         case when c.standing is null then s.text end
     from (
         select string_agg(quote_literal(e.name), ', ' order by e.ordinal),
@@ -313,7 +323,8 @@ as $$
             when c.names is null then format('select bds.unregister(%L)', this.name)
             -- children first; those of another problem may be gone when it runs
             else format(
-                'select bds.unregister(e.name) from bds.entities e where e.name in (%s, %L) order by e.ordinal desc', c.names, this.name
+                'select bds.unregister(e.name) from bds.entities e where e.name in (%s, %L) order by e.ordinal desc',
+                c.names, this.name
             )
         end
     ) s (text);

@@ -18,7 +18,8 @@ create function bds_registry.function_of(entity text, step text)
         from lower(regexp_replace(entity, '([A-Z])', '_\1', 'g') collate "C") as n (snake)
     );
 comment on function bds_registry.function_of(text, text) is
-    'The name of an entity''s function in bds_log: check, stamp, insert, update or delete; productVariants -> product_variants_stamp';
+    'The name of an entity''s function in bds_log: check, stamp, insert, update or delete; productVariants -> '
+    'product_variants_stamp';
 
 create function bds_registry.function_objects(this bds.entities, out type text, out name text, out definition text)
     returns setof record
@@ -53,7 +54,8 @@ as $$
     where r.ev_class = relation and r.rulename <> '_RETURN';
 $$;
 comment on function bds_registry.relation_objects(regclass, text) is
-    'Who has rights on a table or view and its columns, and the rules that rewrite statements over it; label: what it is called there';
+    'Who has rights on a table or view and its columns, and the rules that rewrite statements over it; label: what it is called '
+    'there';
 
 create function bds_registry.view_objects(this bds.entities, out type text, out name text, out definition text)
     returns setof record
@@ -90,7 +92,8 @@ create function bds_registry.is_rewritten(this bds.entities)
         where g.entity = this.name and g.part = 'table' and g.objects ->> 'storage:' <> bds_registry.storage_of(this.table_name)
     );
 comment on function bds_registry.is_rewritten(bds.entities) is
-    'Whether ALTER TABLE may have changed values of an entity''s table since it was registered: its views are gone and its files are others';
+    'Whether ALTER TABLE may have changed values of an entity''s table since it was registered: its views are gone and its files '
+    'are others';
 
 create function bds_registry.sequence_of(table_name regclass)
     returns regclass
@@ -120,12 +123,14 @@ as $$
     union all
     -- a restrictive policy that a DBA has added gives access to nothing
     select 'policy', p.polname, concat_ws(
-        ' ', p.polpermissive, p.polcmd, p.polroles::regrole[]::text, pg_get_expr(p.polqual, p.polrelid), pg_get_expr(p.polwithcheck, p.polrelid)
+        ' ', p.polpermissive, p.polcmd, p.polroles::regrole[]::text, pg_get_expr(p.polqual, p.polrelid),
+        pg_get_expr(p.polwithcheck, p.polrelid)
     )
     from pg_policy p
     where p.polrelid = this.table_name and (p.polpermissive or p.polname in ('own_company', 'every_company'))
     union all
-    select 'primary key', '', pg_get_constraintdef(k.oid) from pg_constraint k where k.conrelid = this.table_name and k.contype = 'p'
+    select 'primary key', '', pg_get_constraintdef(k.oid)
+    from pg_constraint k where k.conrelid = this.table_name and k.contype = 'p'
     union all
     select * from bds_registry.relation_objects(this.table_name, 'table {table}')
     union all
@@ -135,12 +140,15 @@ as $$
     union all
     select o.type, '', o.definition
     from pg_class c cross join lateral (
-        values ('row security', c.relrowsecurity::text), ('owner', c.relowner::regrole::text), ('storage', bds_registry.storage_of(c.oid))
+        values
+            ('row security', c.relrowsecurity::text), ('owner', c.relowner::regrole::text),
+            ('storage', bds_registry.storage_of(c.oid))
     ) o (type, definition)
     where c.oid = this.table_name;
 $$;
 comment on function bds_registry.table_objects(bds.entities) is
-    'The objects that protect an entity''s table and log its rows: triggers, policies, row level security, owner, primary key, rights';
+    'The objects that protect an entity''s table and log its rows: triggers, policies, row level security, owner, primary key, '
+    'rights';
 
 create function bds_registry.objects(this bds.entities, part text)
     returns jsonb
@@ -169,7 +177,8 @@ create function bds_registry.made_objects(this bds.entities, part text, statemen
 as $$
     -- What others have added stays a problem: triggers and policies that the statements do not make, rights of other roles, rules.
     select jsonb_object_agg(
-            o.key, case when o.type = 'right' then to_jsonb(bds_impl.rights_of_service((o.value #>> '{}')::jsonb)::text) else o.value end
+            o.key,
+            case when o.type = 'right' then to_jsonb(bds_impl.rights_of_service((o.value #>> '{}')::jsonb)::text) else o.value end
         )
         -- the name that another table may take; bds.register forgets it
         || case part when 'table' then jsonb_build_object('name:', coalesce(

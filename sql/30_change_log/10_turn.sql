@@ -1,15 +1,15 @@
--- A company's turn to write: the lock of its clock's row, which serialises the writers of a company, and the triggers of every table
--- that take it.
+-- A company's turn to write: the lock of its clock's row, which serialises the writers of a company, and the triggers of every
+-- table that take it.
 --
--- A transaction keeps the state of its turns in two settings, which end with the transaction and are restored by a savepoint, as the
--- lock is.  Any session can set them, so bds_change_log.advance checks them against the clock's row.
+-- A transaction keeps the state of its turns in two settings, which end with the transaction and are restored by a savepoint, as
+-- the lock is.  Any session can set them, so bds_change_log.advance checks them against the clock's row.
 --
 --     bds.turns   the companies whose turn it has, each with the floor of its stamps if that is in the future:
 --                 ,acme@2026-11-20 08:15:30.123457+00,beta@,
 --     bds.clock   the ctid of the clock's row that it read or wrote last
 --
--- The floor is the earliest updated_at that a transaction may give to rows of a company: a microsecond after the last one.  The view
--- bds.turns (70_turns.sql) reads PostgreSQL's locks, not the setting.
+-- The floor is the earliest updated_at that a transaction may give to rows of a company: a microsecond after the last one.  The
+-- view bds.turns (70_turns.sql) reads PostgreSQL's locks, not the setting.
 
 create or replace function bds.lock_company(company text)
     returns void
@@ -88,7 +88,8 @@ begin
 end
 $$;
 comment on function bds_change_log.begin_turn() is
-    'Readies the transaction for writing: generic plans, no PREPARE TRANSACTION, and the actor in application_name, where bds.turns reads it';
+    'Readies the transaction for writing: generic plans, no PREPARE TRANSACTION, and the actor in application_name, where '
+    'bds.turns reads it';
 
 create function bds_change_log.turn_mark(company text)
     returns bigint
@@ -96,14 +97,16 @@ create function bds_change_log.turn_mark(company text)
     immutable
     return hashtextextended('bds.turn of ' || company, 0);
 comment on function bds_change_log.turn_mark(text) is
-    'The advisory lock that a holder of the company''s turn has, too: bds.turns finds it by that after its savepoints; nobody waits for it';
+    'The advisory lock that a holder of the company''s turn has, too: bds.turns finds it by that after its savepoints; nobody '
+    'waits for it';
 
 create function bds_change_log.forbid_prepare()
     returns boolean
     language sql
-    -- PostgreSQL refuses to prepare a transaction (two-phase commit) that has a lock which its session has, too.  A prepared one would
-    -- keep the turn, over restarts, and its commit would notify nobody.  Any session can have such a lock alone: hence try.
-    return pg_try_advisory_lock_shared(hashtextextended('bds.turn', 0)) and pg_try_advisory_xact_lock_shared(hashtextextended('bds.turn', 0));
+    -- PostgreSQL refuses to prepare a transaction (two-phase commit) that has a lock which its session has, too.  A prepared one
+    -- would keep the turn, over restarts, and its commit would notify nobody.  Any session can have such a lock alone: hence try.
+    return pg_try_advisory_lock_shared(hashtextextended('bds.turn', 0))
+        and pg_try_advisory_xact_lock_shared(hashtextextended('bds.turn', 0));
 comment on function bds_change_log.forbid_prepare() is 'From now on PREPARE TRANSACTION refuses this transaction';
 
 create function bds_change_log.future_floor(company text)
@@ -135,9 +138,10 @@ declare
     holder    text;
     told      text;
 begin
-    -- When a savepoint that took the turn is undone, PostgreSQL does not wake a session that waits for its transaction: that session
-    -- waits on for a free turn, those behind it wait, too, and it is a deadlock if the transaction wants the turn again.  So a wait
-    -- ends from time to time and begins anew, and a session that has nothing that others wait for survives such a deadlock.
+    -- When a savepoint that took the turn is undone, PostgreSQL does not wake a session that waits for its transaction: that
+    -- session waits on for a free turn, those behind it wait, too, and it is a deadlock if the transaction wants the turn again.
+    -- So a wait ends from time to time and begins anew, and a session that has nothing that others wait for survives such a
+    -- deadlock.
     loop
         slice := case when patience > 0 then least(slice, left_over) else slice end;
         begin
@@ -157,8 +161,8 @@ begin
                     raise exception using
                         errcode = '40P01',
                         message = format('deadlock while waiting for the turn to write to company %s', company),
-                        hint = 'call bds.set_context(company, actor, change_set) before the first write: the turn is then taken before any '
-                            'row is locked; take the turns of several companies in one order';
+                        hint = 'call bds.set_context(company, actor, change_set) before the first write: the turn is then taken '
+                            'before any row is locked; take the turns of several companies in one order';
                 end if;
         end;
         left_over := patience - 1000 * extract(epoch from clock_timestamp() - began);

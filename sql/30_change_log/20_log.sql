@@ -118,8 +118,8 @@ begin
     raise exception using
         errcode = '40001',
         message = format('rows of company %s were written out of turn', company),
-        hint = 'try again, without a value for updated_at; if it fails again: a trigger that fires after bds_2_stamp has set updated_at, '
-            'or the session bds.turns';
+        hint = 'try again, without a value for updated_at; if it fails again: a trigger that fires after bds_2_stamp has set '
+            'updated_at, or the session bds.turns';
 end
 $$;
 comment on function bds_change_log.refuse_turn(text) is 'Raises 40001';
@@ -236,7 +236,8 @@ comment on column bds.all_changes.db_user is
     'The database user that the session logged in as; unlike the actor, a session cannot choose it';
 comment on column bds.all_changes.transaction_id is 'PostgreSQL''s transaction id; all changes of a transaction share it';
 comment on column bds.all_changes.change_set_id is 'Groups the changes of one import or one bds.set_context';
-comment on column bds.all_changes.columns is 'Changed columns and child collections, by API names; all of them for a create or delete';
+comment on column bds.all_changes.columns is
+    'Changed columns and child collections, by API names; all of them for a create or delete';
 comment on column bds.all_changes.old is 'For an update the old values of the changed columns, for a delete the row';
 
 create or replace view bds.changes as
@@ -250,7 +251,8 @@ create or replace view my.changes with (security_barrier) as
 select c.id, c.entity, c.row_id, c.operation, c.change_set_id, c.created_at, c.actor, c.db_user, c.transaction_id, c.columns, c.old
 from bds.all_changes c
 where c.company_id = (select l.company_id from bds.company_logins l where l.role_name = session_user);
-comment on view my.changes is 'The change log of the company that the login is bound to: one row for each change of a row, in commit order';
+comment on view my.changes is
+    'The change log of the company that the login is bound to: one row for each change of a row, in commit order';
 
 do $$
 declare

@@ -48,9 +48,10 @@ declare
     members text;
     lacks   boolean;
 begin
-    -- A column is known by its number, which a rename keeps.  In a table that was restored and not fitted to yet, numbers differ and
-    -- names are in the same order.
-    select string_agg(format('%L : %s.%s', f.name, of_row, quote_ident(a.attname)), ', ' order by f.ordinal), bool_or(a.attname is null)
+    -- A column is known by its number, which a rename keeps.  In a table that was restored and not fitted to yet, numbers differ
+    -- and names are in the same order.
+    select string_agg(format('%L : %s.%s', f.name, of_row, quote_ident(a.attname)), ', ' order by f.ordinal),
+        bool_or(a.attname is null)
     into members, lacks
     from bds.fields f
     left join pg_attribute a on a.attrelid = this.table_name and a.attnum = f.ordinal and not a.attisdropped
@@ -81,7 +82,8 @@ begin
     execute format('select bds_log.%I()', bds_registry.function_of(entity_name, 'check'));
 end
 $$;
-comment on function bds_change_log.require_unaltered(text) is 'Raises BD007 with the statement that registers the entity again, if its table was altered since it was registered';
+comment on function bds_change_log.require_unaltered(text) is
+    'Raises BD007 with the statement that registers the entity again, if its table was altered since it was registered';
 
 create function bds_change_log.probe_of(type text)
     returns text
@@ -117,7 +119,10 @@ begin
     where h.entity = this.name and h.until = 'infinity';
     execute (
         select format('select row_to_json(r.*)::text from (select %s) r', string_agg(
-            case when p.probe is null then format('null as %I', c.column_name) else format('%L::%s as %I', p.probe, c.type, c.column_name) end,
+            case
+                when p.probe is null then format('null as %I', c.column_name)
+                else format('%L::%s as %I', p.probe, c.type, c.column_name)
+            end,
             ', ' order by c.ordinal
         ))
         from unnest(columns) c cross join bds_change_log.probe_of(c.type) as p (probe)

@@ -1,5 +1,5 @@
--- Generates the functions that log the inserts, updates and deletes of an entity.  They spell out the columns, and are three times as
--- fast as one function that looks them up.  tests/golden has those of three entities.
+-- Generates the functions that log the inserts, updates and deletes of an entity.  They spell out the columns, and are three times
+-- as fast as one function that looks them up.  tests/golden has those of three entities.
 
 create function bds_change_log.log_template()
     returns text
@@ -64,15 +64,18 @@ begin
             raise exception using
                 errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
         end if;
-        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of its
-        -- rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these rows since
-        -- the first was stamped; those keep their records.  Planned with the transition tables as they are.
+        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of
+        -- its rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these
+        -- rows since the first was stamped; those keep their records.  Planned with the transition tables as they are.
         if turn.settles then
             perform set_config('enable_nestloop', 'off', true);
             execute $statement$
                 update bds.change_log l
                 set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
-                from (select r.id, {hash} as hash, {old} as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
+                from (
+                    select r.id, {hash} as hash, {old} as old
+                    from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
+                ) s
                 join (
                     select w.row_id, max(w.id) as id
                     from bds.change_log w
@@ -88,7 +91,9 @@ begin
             if logged <> changes then
                 raise exception using
                     errcode = 'BD004',
-                    message = format('%s of %s rows of %s have no change record of this transaction', changes - logged, changes, {entity:L});
+                    message = format(
+                        '%s of %s rows of %s have no change record of this transaction', changes - logged, changes, {entity:L}
+                    );
             end if;
             return null;
         end if;
@@ -96,31 +101,33 @@ begin
         if is_single then
             -- the same as below, without numbering and the machinery of a join
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             select company, base + 1, {entity:L}, r.id, {operation:L}, {if deletes}at{else deletes}case when turn.overtaken then at else r.updated_at end{end deletes},
                 pg_current_xact_id(), actor, db_user, change_set,
                 {if updates}o.updated_at, case when turn.touched is not null then array[turn.touched] end{else updates}null, null{end updates},
                 {hash},
                 {old}
-            from {rows} r{if updates} join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id){end updates};
+            from {rows} r{if updates}
+            join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id){end updates};
         else
             {if updates}
-            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop between
-            -- them would be quadratic.
+            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop
+            -- between them would be quadratic.
             perform set_config('enable_nestloop', 'off', true);
             {end updates}
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
             -- went back meanwhile.
             select company, base + row_number() over w, {entity:L}, r.id, {operation:L},
                 {if deletes}at{else deletes}case when turn.overtaken then at else max(r.updated_at) over w end{end deletes},
                 pg_current_xact_id(), actor, db_user, change_set,
-                {if updates}o.updated_at, case when turn.touched is not null then array[turn.touched] end{else updates}null, null{end updates},
+                {if updates}o.updated_at,
+                case when turn.touched is not null then array[turn.touched] end{else updates}null, null{end updates},
                 {hash},
                 {old}
             from {rows} r{if updates} join old_rows o on o.company_id = r.company_id and o.id = r.id{end updates}
@@ -140,23 +147,26 @@ begin
         end if;
         {end updates}
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
-            -- in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
+            -- joins in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, {entity:L}, {event:L}, array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from {rows} r
-            left join lateral (select t.id, t.updated_at from {table} t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and {if deletes}t.id is not null{else deletes}t.updated_at is distinct from r.updated_at{end deletes}
+            left join lateral (
+                select t.id, t.updated_at from {table} t where t.company_id = company and t.id = r.id offset 0
+            ) t on true
+            where r.company_id = company
+                and {if deletes}t.id is not null{else deletes}t.updated_at is distinct from r.updated_at{end deletes}
             having count(*) > 0;
         end if;
         {if parent}
         if to_regclass({parent_table:L}) is null then
             perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = {parent:L};
         end if;
-        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped before the
-        -- floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for each, where
-        -- `= any` would search the array for each parent.
+        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped
+        -- before the floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for
+        -- each, where `= any` would search the array for each parent.
         parents := array(
             select distinct t.{key:I} from {rows} t where t.company_id = company
             {if updates}
@@ -181,7 +191,9 @@ begin
             if logged <> cardinality(parents) then
                 raise exception using
                     errcode = 'triggered_data_change_violation',
-                    message = format('a trigger of %s skips the update that records the change of %L', {parent_table:L}, {collection:L});
+                    message = format(
+                        'a trigger of %s skips the update that records the change of %L', {parent_table:L}, {collection:L}
+                    );
             end if;
             perform set_config('bds.touching', coalesce(claims, ''), true);
         end if;
@@ -310,5 +322,5 @@ as $$
     where c.company_id = company and c.transaction_id = pg_current_xact_id();
 $$;
 comment on function bds_change_log.settle(text, boolean) is
-    'From now on, updates at the caller''s depth of triggers complete the records that this transaction has written of their rows, or no '
-    'longer do';
+    'From now on, updates at the caller''s depth of triggers complete the records that this transaction has written of their '
+    'rows, or no longer do';

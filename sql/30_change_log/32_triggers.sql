@@ -1,6 +1,6 @@
 -- Generates the triggers of an entity's table, and the function that stamps its rows.  For data.units the functions of the triggers
--- are bds_log.units_check, units_stamp, units_insert, units_update and units_delete.  PostgreSQL fires triggers in the order of their
--- names: the turn first, then the stamp, then the log.
+-- are bds_log.units_check, units_stamp, units_insert, units_update and units_delete.  PostgreSQL fires triggers in the order of
+-- their names: the turn first, then the stamp, then the log.
 
 create function bds_change_log.install_triggers(this bds.entities)
     returns void
@@ -60,8 +60,8 @@ create function bds_change_log.has_turn(of_row text)
         '{row}', of_row
     );
 comment on function bds_change_log.has_turn(text) is
-    'A condition on a row: it belongs to the named company or, if none is named, to one whose turn the transaction has. False or null '
-    'if not';
+    'A condition on a row: it belongs to the named company or, if none is named, to one whose turn the transaction has. False or '
+    'null if not';
 
 create function bds_change_log.make_row_function(this bds.entities)
     returns void
@@ -114,8 +114,8 @@ create function bds_change_log.copy_generated(this bds.entities)
     returns text
     language sql
     stable
-    -- Before an update a generated column has no new value, so the old one stands for it when old and new row are compared.  One that
-    -- has a value is no longer generated.
+    -- Before an update a generated column has no new value, so the old one stands for it when old and new row are compared.  One
+    -- that has a value is no longer generated.
 as $$
     select bds_impl.fill(
         $sql$

@@ -2,9 +2,9 @@
 -- refused; a trigger after it, or a function that it calls, may write the same rows again.
 --
 -- PostgreSQL fires triggers of rows, and triggers of statements by name, before the log's triggers: what they write, in nested
--- statements, is logged before the statement that fired them.  If a nested statement has written a row of the outer one, the records of
--- the outer one take the earlier ids.  The rows themselves tell: then the table has another version of the row, or none, and
--- the first record of the row after the statement's own change names the version that this made, by its updated_at.
+-- statements, is logged before the statement that fired them.  If a nested statement has written a row of the outer one, the
+-- records of the outer one take the earlier ids.  The rows themselves tell: then the table has another version of the row, or none,
+-- and the first record of the row after the statement's own change names the version that this made, by its updated_at.
 --
 -- An example: a trigger `after insert on data.orders for each row` inserts an item of the new order, after change 17.
 --
@@ -18,7 +18,8 @@
 --         put_in_order: the order in the table is another       20 becomes 18, 18 becomes 19, and 19 becomes 20
 
 create function bds_change_log.put_in_order(
-    company text, entity_name text, operation text, row_ids bigint[], stamps timestamptz[], base bigint, changes bigint, newest timestamptz
+    company text, entity_name text, operation text, row_ids bigint[], stamps timestamptz[], base bigint, changes bigint,
+    newest timestamptz
 )
     returns void
     language plpgsql
@@ -69,9 +70,9 @@ begin
 end
 $$;
 comment on function bds_change_log.put_in_order(text, text, text, bigint[], timestamptz[], bigint, bigint, timestamptz) is
-    'For a statement whose records are those after base: row_ids are those of its rows that have changed since, stamps the updated_at that they '
-    'had (of an insert or update: after it, of a delete: before it), newest is the last of its stamps, null for a delete. Puts its records '
-    'before those of these changes';
+    'For a statement whose records are those after base: row_ids are those of its rows that have changed since, stamps the '
+    'updated_at that they had (of an insert or update: after it, of a delete: before it), newest is the last of its stamps, null '
+    'for a delete. Puts its records before those of these changes';
 
 create function bds_change_log.put_before(company text, split bigint, base bigint, changes bigint)
     returns void
@@ -84,7 +85,8 @@ begin
     update bds.change_log l
     set id = away + case when l.id > base then l.id - (base + 1 - split) else l.id + changes end,
         created_at = (select m.created_at from bds.change_log m where m.company_id = put_before.company and m.id = base + changes)
-    where l.company_id = company and l.id between split and base + changes and l.created_at > transaction_timestamp() - interval '1 day';
+    where l.company_id = company and l.id between split and base + changes
+        and l.created_at > transaction_timestamp() - interval '1 day';
     update bds.change_log l
     set id = l.id - away
     where l.company_id = company and l.id > away and l.created_at > transaction_timestamp() - interval '1 day';
@@ -101,5 +103,5 @@ begin
 end
 $$;
 comment on function bds_change_log.put_before(text, bigint, bigint, bigint) is
-    'Moves records: those after base get the ids from split on, and those from split to base the ids that follow; all get the time of '
-    'the last one';
+    'Moves records: those after base get the ids from split on, and those from split to base the ids that follow; all get the '
+    'time of the last one';

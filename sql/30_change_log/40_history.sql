@@ -36,8 +36,8 @@ begin
 end
 $$;
 comment on function bds_change_log.row_now(text, text, bigint) is
-    'The current row, by API names; null if it does not exist. Raises BD002 if there is no such company or entity, BD007 if a column '
-    'was dropped and the table not registered again';
+    'The current row, by API names; null if it does not exist. Raises BD002 if there is no such company or entity, BD007 if a '
+    'column was dropped and the table not registered again';
 
 create function bds_change_log.altered_at(entity text)
     returns timestamptz
@@ -167,7 +167,8 @@ as $$
     where v.operation is not null
     order by (v.change).id
 $$;
-comment on function bds_change_log.history(text, text, bigint, bigint) is 'The versions of a row after a given version; see bds.row_history';
+comment on function bds_change_log.history(text, text, bigint, bigint) is
+    'The versions of a row after a given version; see bds.row_history';
 
 create function bds_change_log.lock_first_change(company text)
     returns bigint
@@ -180,8 +181,8 @@ begin
 end
 $$;
 comment on function bds_change_log.lock_first_change(text) is
-    'bds.first_change, which stays as it is until the end of the transaction. Older changes that are left are of no use: states are '
-    'undone from the newest change back, and some in between are gone';
+    'bds.first_change, which stays as it is until the end of the transaction. Older changes that are left are of no use: states '
+    'are undone from the newest change back, and some in between are gone';
 
 create or replace function bds.row_history(company text, entity text, id bigint)
     returns table (version bigint, operation text, at timestamptz, actor text, change_set_id uuid, "row" jsonb, old jsonb)
@@ -193,8 +194,8 @@ as $$
     select * from bds_change_log.history(company, entity, id, bds_change_log.lock_first_change(company) - 1)
 $$;
 comment on function bds.row_history(text, text, bigint) is
-    'One row for each version of a row that is kept (bds.first_change): time, actor, the row after that change (null if deleted) and '
-    'the old values, under the present names of the columns';
+    'One row for each version of a row that is kept (bds.first_change): time, actor, the row after that change (null if deleted) '
+    'and the old values, under the present names of the columns';
 
 create or replace function bds.row_at(company text, entity text, id bigint, version bigint)
     returns jsonb
@@ -265,6 +266,6 @@ begin
 end
 $$;
 comment on function bds.change_values(text, text, bigint, bigint, bigint, uuid) is
-    'The values that changes of a company replaced and set: a row for each changed column of an update, for each column that is not '
-    'null of a create or delete; old and new as text, under the column''s present name. Parameters select the changes of an entity, '
-    'a row, ids greater than after and up to up_to, or a change set. Changes of unregistered entities are left out';
+    'The values that changes of a company replaced and set: a row for each changed column of an update, for each column that is '
+    'not null of a create or delete; old and new as text, under the column''s present name. Parameters select the changes of an '
+    'entity, a row, ids greater than after and up to up_to, or a change set. Changes of unregistered entities are left out';

@@ -61,8 +61,8 @@ alter table bds.{parent:I} attach partition bds.{name:I} for values from ({start
         'name', name, 'parent', parent, 'starts', month::text, 'ends', (month + interval '1 month')::text,
         'comment', 'Changes of ' || to_char(month, 'YYYY-MM')
     );
-    -- An index of an empty table has a summary of its first blocks, which every row that comes would be worked into: a sixth of the time
-    -- of a small import.  Blocks get theirs when they are full.
+    -- An index of an empty table has a summary of its first blocks, which every row that comes would be worked into: a sixth of the
+    -- time of a small import.  Blocks get theirs when they are full.
     perform brin_desummarize_range(i.indexrelid, 0)
     from pg_index i join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam
     where i.indrelid = to_regclass('bds.' || name) and a.amname = 'brin';
@@ -72,7 +72,8 @@ alter table bds.{parent:I} attach partition bds.{name:I} for values from ({start
 end
 $$;
 comment on function bds_change_log.make_month(timestamptz, text) is
-    'Creates a partition of the change log or of its archive, for the month that begins at that time (UTC), unless a table has its name';
+    'Creates a partition of the change log or of its archive, for the month that begins at that time (UTC), unless a table has '
+    'its name';
 
 create function bds_change_log.forget_month(month timestamptz)
     returns void
@@ -89,8 +90,8 @@ as $$
         and not (m.month = lost.month and c.month = lost.month);
 $$;
 comment on function bds_change_log.forget_month(timestamptz) is
-    'Notes that a month whose partition was dropped is made again: of companies that had changes in it, neither these nor any earlier '
-    'ones are kept';
+    'Notes that a month whose partition was dropped is made again: of companies that had changes in it, neither these nor any '
+    'earlier ones are kept';
 
 create function bds_change_log.make_months(ahead int default 3)
     returns bigint
@@ -154,7 +155,8 @@ as $$
     where bds_shards.is_divided('bds.change_log');
 $$;
 comment on function bds_change_log.partitions() is
-    'The partitions of the change log, looked up by name (bds_change_log.partition_of), because a DBA may drop or detach one by hand';
+    'The partitions of the change log, looked up by name (bds_change_log.partition_of), because a DBA may drop or detach one by '
+    'hand';
 
 create function bds_change_log.detached_months()
     returns setof regclass
@@ -169,8 +171,8 @@ as $$
     );
 $$;
 comment on function bds_change_log.detached_months() is
-    'Tables of schema bds that were months of the change log or of its archive until a DBA detached them: nothing reads them, but they '
-    'may be attached again';
+    'Tables of schema bds that were months of the change log or of its archive until a DBA detached them: nothing reads them, but '
+    'they may be attached again';
 
 create or replace function bds.first_change(company text)
     returns bigint
@@ -188,7 +190,8 @@ begin
     select max(m.month) into lost
     from bds.change_months m
     where m.company_id = company and not bds_shards.is_divided('bds.change_log')
-        and pg_partition_root(to_regclass('bds.' || bds_change_log.partition_of(m.month))) is distinct from 'bds.change_log'::regclass;
+        and pg_partition_root(to_regclass('bds.' || bds_change_log.partition_of(m.month)))
+            is distinct from 'bds.change_log'::regclass;
     select min(m.first_id) into first
     from bds.change_months m
     where m.company_id = company and m.month > coalesce(lost, '-infinity');

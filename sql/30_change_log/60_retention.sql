@@ -34,8 +34,8 @@ end
 $$;
 comment on function bds.set_retention(interval, text, boolean) is
     'Sets the minimum time for which changes are kept. Without a company: of all companies without a retention of their own (null: '
-    'unlimited); expired months are dropped or, with archive, moved to bds.change_archive. With a company: its own retention (null: '
-    'that of all, infinity: unlimited); if shorter than that of other companies, expired changes of the company are deleted';
+    'unlimited); expired months are dropped or, with archive, moved to bds.change_archive. With a company: its own retention '
+    '(null: that of all, infinity: unlimited); if shorter than that of other companies, expired changes of the company are deleted';
 
 create function bds_change_log.retention_of(company bds.companies)
     returns interval

@@ -15,8 +15,8 @@ begin
 end
 $$;
 comment on function bds_change_log.lockers(xid) is
-    'The transactions that a row''s xmax may denote: that transaction, or the members of a multixact, which the holder''s lock becomes '
-    'after a savepoint';
+    'The transactions that a row''s xmax may denote: that transaction, or the members of a multixact, which the holder''s lock '
+    'becomes after a savepoint';
 
 create or replace function bds_service.turn_holders(
     out company_id text, out pid int, out actor text, out db_user text, out application_name text, out since timestamptz,
@@ -37,7 +37,11 @@ as $$
     select distinct on (c.company_id) c.company_id, t.pid,
         coalesce(name.parts[2], a.usename, p.owner), coalesce(a.usename, p.owner),
         case when p.gid is null then coalesce(name.parts[1], a.application_name) else p.gid end, coalesce(a.xact_start, p.prepared),
-        case when p.gid is not null then 'prepared transaction' when a.query collate "C" ~* '\mbds\.import_' then 'import' else 'session' end,
+        case
+            when p.gid is not null then 'prepared transaction'
+            when a.query collate "C" ~* '\mbds\.import_' then 'import'
+            else 'session'
+        end,
         a.query,
         array(
             select distinct w.pid
@@ -82,7 +86,8 @@ create function bds_change_log.describe_holder(company text)
     stable
 as $$
     select format(
-        '%s, %s, since %s', coalesce('pid ' || h.pid, 'prepared transaction ' || h.application_name), h.actor, date_trunc('second', h.since)
+        '%s, %s, since %s',
+        coalesce('pid ' || h.pid, 'prepared transaction ' || h.application_name), h.actor, date_trunc('second', h.since)
     )
     from bds_service.turn_holders() h
     where h.company_id = company;

@@ -79,7 +79,8 @@ as $$
                 from (
                     select h.since from bds.column_history h where h.entity = this.name
                     union
-                    select h.until from bds.column_history h where h.entity = this.name and h.until < 'infinity'  -- without the column
+                    select h.until  -- without the column
+                    from bds.column_history h where h.entity = this.name and h.until < 'infinity'
                 ) s
                 group by 1
             ) p
@@ -206,7 +207,8 @@ begin
     end if;
     for this in
         select e.* from bds.entities e
-        where e.name = coalesce(entity, e.name) and (entity is not null or exists (select from pg_class c where c.oid = e.table_name))
+        where e.name = coalesce(entity, e.name)
+            and (entity is not null or exists (select from pg_class c where c.oid = e.table_name))
         order by e.ordinal
     loop
         perform bds_change_log.refuse_altered(this) where not exists (select from pg_class c where c.oid = this.table_name);
@@ -243,5 +245,5 @@ end
 $$;
 comment on function bds.compare_log(text, text, boolean) is
     'Compares rows of a company (null: of all) and an entity (null: all, and the log''s ids) with the change log; stores and '
-    'returns the differences. record: also writes a record for each row that differs, without old values, which are unknown. A table '
-    'that was altered and not registered again raises BD007; without an entity it is left out, with a warning';
+    'returns the differences. record: also writes a record for each row that differs, without old values, which are unknown. A '
+    'table that was altered and not registered again raises BD007; without an entity it is left out, with a warning';

@@ -43,7 +43,8 @@ begin
     )
     into records, "values"
     using company, entity, id, columns;
-    -- A hash of the row with the value could confirm a guess.  Rows are compared only with their last record, and not with the archive.
+    -- A hash of the row with the value could confirm a guess.  Rows are compared only with their last record, and not with the
+    -- archive.
     execute format(
         'update %s l set row_hash = 0 where l.company_id = $1 and l.row_id = $3 and l.entity = $2 and l.row_hash <> 0 '
         'and l.id is distinct from $4',
@@ -53,8 +54,8 @@ begin
 end
 $$;
 comment on function bds_change_log.erase_values(regclass, text, text, bigint, text[], bigint) is
-    'Sets old values of a row''s columns to null, in the log, its archive or a detached month, and the hashes of all of its records but '
-    'the last one; returns the number of records and the values';
+    'Sets old values of a row''s columns to null, in the log, its archive or a detached month, and the hashes of all of its '
+    'records but the last one; returns the number of records and the values';
 
 create function bds_change_log.last_record(logs regclass[], company text, entity text, id bigint)
     returns bigint
@@ -152,6 +153,6 @@ begin
 end
 $function$;
 comment on function bds.erase(text, text, bigint, text[]) is
-    'Removes the old values of a row''s columns (API names) from the change log, its archive, detached months that are still in schema '
-    'bds, and errors of imports: they read as null from then on. bds.erasures records what was erased, when and by whom. The row itself is not changed: change or delete it first. '
-    'Returns the number of records that had such a value';
+    'Removes the old values of a row''s columns (API names) from the change log, its archive, detached months that are still in '
+    'schema bds, and errors of imports: they read as null from then on. bds.erasures records what was erased, when and by whom. '
+    'The row itself is not changed: change or delete it first. Returns the number of records that had such a value';

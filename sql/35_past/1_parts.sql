@@ -47,8 +47,8 @@ create function bds_past.is_then(entity text)
         $sql$$4 > '-infinity'$sql$
     );
 comment on function bds_past.is_then(text) is
-    'SQL for a condition: the entity was registered at the time; before, it has no rows. Version 0, the empty company, has the time '
-    '-infinity';
+    'SQL for a condition: the entity was registered at the time; before, it has no rows. Version 0, the empty company, has the '
+    'time -infinity';
 
 create function bds_past.later(entity text, version text default '$2', at text default '$3')
     returns text
@@ -151,4 +151,5 @@ create function bds_past.updated_at()
     language sql
     immutable
     return $sql$case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end$sql$;
-comment on function bds_past.updated_at() is 'SQL for the updatedAt of a rebuilt row: a delete logs it with the row, an update by itself';
+comment on function bds_past.updated_at() is
+    'SQL for the updatedAt of a rebuilt row: a delete logs it with the row, an update by itself';

@@ -36,7 +36,8 @@ create function bds_past.value(this bds.fields)
 as $$
     select bds_impl.fill(
         -- the column once had another type, whose values may not be valid now
-        case when count(distinct h.type) > 1 then 'case when pg_input_is_valid(({logged})::text, {type:L}) then ({logged})::{type} end'
+        case when count(distinct h.type) > 1 then
+            'case when pg_input_is_valid(({logged})::text, {type:L}) then ({logged})::{type} end'
             else '({logged})::{type}'
         end,
         'logged', bds_impl.fill(t.logged, 'state', 'g.state', 'field', this.name), 'type', t.shown::text

@@ -26,8 +26,8 @@ begin
 end
 $$;
 comment on function bds_past.check_version(text, bigint) is
-    'Raises BD002 for a company or a version that does not exist, BD005 for a malformed version, BD006 for one before the retained log; '
-    'locks the log, so that no month goes after the check';
+    'Raises BD002 for a company or a version that does not exist, BD005 for a malformed version, BD006 for one before the '
+    'retained log; locks the log, so that no month goes after the check';
 
 create function bds_past.objects(this bds.entities, names jsonb)
     returns text

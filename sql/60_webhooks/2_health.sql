@@ -43,7 +43,8 @@ as $$
         'problem': hook.problem,
         'health': json_build_object(
             'state', health.state, 'failures', health.failures, 'lastStatus', health.last_status,
-            'lastAt', bds_service.api_time(health.last_at), 'queued', health.queued, 'restsUntil', bds_service.api_time(health.rests_until)
+            'lastAt', bds_service.api_time(health.last_at), 'queued', health.queued,
+            'restsUntil', bds_service.api_time(health.rests_until)
         ),
         'notices': case
             when hook.allow_in_change_set then '[]'::json
@@ -61,6 +62,7 @@ create function bds_webhooks.described(hook bds.hooks, secret text default null)
     language sql
     stable
 as $$
-    select bds_service.hook_json(hook, s, secret) from bds.hook_health s where s.company_id = hook.company_id and s.hook_id = hook.id;
+    select bds_service.hook_json(hook, s, secret)
+    from bds.hook_health s where s.company_id = hook.company_id and s.hook_id = hook.id;
 $$;
 comment on function bds_webhooks.described(bds.hooks, text) is 'A hook that was just stored, in the format of the API';

@@ -29,7 +29,8 @@ begin
 end
 $$;
 comment on function bds_service.lock_hook(text, uuid) is
-    'Locks a hook until the end of the transaction and returns it; raises BD002 if no hook has this id, or its company does not live here';
+    'Locks a hook until the end of the transaction and returns it; raises BD002 if no hook has this id, or its company does not '
+    'live here';
 
 create function bds_webhooks.make_secret()
     returns text
@@ -114,8 +115,8 @@ begin
 end
 $$;
 comment on function bds_webhooks.hold_routing(text) is
-    'Waits until the company''s hooks are not being matched, and blocks matching until the end of the transaction. Raises BD002 if the '
-    'company does not live here';
+    'Waits until the company''s hooks are not being matched, and blocks matching until the end of the transaction. Raises BD002 '
+    'if the company does not live here';
 
 create function bds_webhooks.begin_routing(company text)
     returns void
@@ -126,16 +127,16 @@ begin
     select r.company_id, r.last_id from bds.residents r where r.company_id = company
     on conflict do nothing;
     perform bds_webhooks.hold_routing(company);
-    -- The position is read before the hook is visible, so no later change is missed; and after the lock, so that a hook that another
-    -- session has just created is seen.
+    -- The position is read before the hook is visible, so no later change is missed; and after the lock, so that a hook that
+    -- another session has just created is seen.
     update bds.hook_positions p set routed_id = bds_webhooks.last_change(company)
     where p.company_id = company
         and not exists (select 1 from bds.hooks h where h.company_id = company and not h.disabled and h.deleted_at is null);
 end
 $$;
 comment on function bds_webhooks.begin_routing(text) is
-    'To be called before a hook is created or enabled, holds matching as hold_routing does: if no other hook is enabled, changes before '
-    'this moment, which nobody has matched, are passed over';
+    'To be called before a hook is created or enabled, holds matching as hold_routing does: if no other hook is enabled, changes '
+    'before this moment, which nobody has matched, are passed over';
 
 create or replace function bds.update_hook(
     company             text,
@@ -179,8 +180,8 @@ begin
 end
 $$;
 comment on function bds.update_hook(text, uuid, text, text, text, text[], boolean, boolean) is
-    'Changes a hook and returns it. Disabling cancels its queue; enabling begins with the next change; another url ends its rest. The '
-    'worker compiles the filter, as for bds.create_hook';
+    'Changes a hook and returns it. Disabling cancels its queue; enabling begins with the next change; another url ends its rest. '
+    'The worker compiles the filter, as for bds.create_hook';
 
 create or replace function bds_service.refit_hook(
     company text, hook_id uuid, as_of timestamptz, filters jsonb, catalog_version text, problem text default null
@@ -218,8 +219,8 @@ begin
 end
 $$;
 comment on function bds_service.refit_hook(text, uuid, timestamptz, jsonb, text, text) is
-    'Stores a filter that was compiled from the hook as of its updated_at, one element for each entity: [{entity, joins, condition, '
-    'types, values}]; or disables the hook with the problem of its filter';
+    'Stores a filter that was compiled from the hook as of its updated_at, one element for each entity: [{entity, joins, '
+    'condition, types, values}]; or disables the hook with the problem of its filter';
 
 create or replace function bds.delete_hook(company text, hook_id uuid)
     returns void
@@ -259,7 +260,8 @@ begin
 end
 $$;
 comment on function bds.rotate_hook(text, uuid, boolean) is
-    'Gives a hook a new secret and returns it. The previous secret also signs for a day; with revoke it ends at once, as older ones do';
+    'Gives a hook a new secret and returns it. The previous secret also signs for a day; with revoke it ends at once, as older '
+    'ones do';
 
 create function bds_webhooks.end_rest(company text, hook_id uuid)
     returns void
@@ -277,7 +279,8 @@ as $$
         ) end
     where s.company_id = company and s.hook_id = end_rest.hook_id;
 $$;
-comment on function bds_webhooks.end_rest(text, uuid) is 'Forgets the failures of a hook, so that what waits goes out at its own time';
+comment on function bds_webhooks.end_rest(text, uuid) is
+    'Forgets the failures of a hook, so that what waits goes out at its own time';
 
 create function bds_webhooks.cancel_queued(company text, hook_id uuid)
     returns void

@@ -37,8 +37,8 @@ as $$
     group by m.company_id;
 $$;
 comment on function bds_webhooks.awaited_months() is
-    'The first month of each company that does not expire yet: with changes that have not been matched with enabled hooks, or any month '
-    'while the company is being copied to or from here';
+    'The first month of each company that does not expire yet: with changes that have not been matched with enabled hooks, or any '
+    'month while the company is being copied to or from here';
 
 create or replace function bds_service.route_changes(
     company      text,
@@ -247,7 +247,8 @@ as $$
 declare
     -- of the first change; older partitions are pruned
     since   timestamptz := (
-        select coalesce(max(m.month), '-infinity') from bds.change_months m where m.company_id = company and m.first_id <= from_id + 1
+        select coalesce(max(m.month), '-infinity')
+        from bds.change_months m where m.company_id = company and m.first_id <= from_id + 1
     );
     queuing name;
     filters name;

@@ -59,7 +59,8 @@ as $$
         from runs r
     ),
     batches as (
-        select n.company_id, n.hook_id, n.change_set_id, count(*) as size, min(n.change_id) as first_id, max(n.change_id) as last_id,
+        select n.company_id, n.hook_id, n.change_set_id, count(*) as size, min(n.change_id) as first_id,
+            max(n.change_id) as last_id,
             min(n.due_at) as due_at,
             json_agg(json_build_object(
                 'id', n.change_id::text, 'entity', n.entity, 'operation', n.operation, 'rowId', n.row_id::text,
@@ -112,7 +113,9 @@ begin
     ),
     planned as materialized (select * from bds_webhooks.plan_batches(companies, hooks, up_to)),
     sent as (
-        insert into bds.deliveries (company_id, hook_id, state, change_set_id, change_count, body, created_at, next_attempt_at, finished_at)
+        insert into bds.deliveries (
+            company_id, hook_id, state, change_set_id, change_count, body, created_at, next_attempt_at, finished_at
+        )
         select p.company_id, p.hook_id, case when d.gone then 'cancelled' else 'pending' end, p.change_set_id, p.size,
             bds_webhooks.body_of(c, p.hook_id, p.change_set_id, p.changes, made_at), made_at,
             case when not d.gone then made_at end, case when d.gone then made_at end
@@ -152,4 +155,5 @@ begin
 end
 $$;
 comment on function bds_webhooks.make_batches_of(text[], uuid[], timestamptz) is
-    'Makes deliveries of these hooks'' queued changes whose window ends up to a time; the caller holds the locks of the hooks'' states';
+    'Makes deliveries of these hooks'' queued changes whose window ends up to a time; the caller holds the locks of the hooks'' '
+    'states';

@@ -13,7 +13,8 @@
 -- The order of locks.  A session that waits for a row lock holds none of a later table, nor of a later row of the same table:
 --
 --     hooks             one for each transaction: to change, test or delete it, or to send one of its deliveries again
---     hook_positions    one for each transaction: to match a company's changes, or to create or change a hook; matching skips a locked one
+--     hook_positions    one for each transaction: to match a company's changes, or to create or change a hook; matching skips a
+--                       locked one
 --     hook_states       in the order of (company_id, hook_id), all of them in one statement: to queue matched changes, to record,
 --                       renew or release leases, to cancel or retry deliveries; making batches and claiming skip locked ones
 --     deliveries        only of hooks whose state the session holds
@@ -193,7 +194,10 @@ begin
     tried as (
         insert into bds.delivery_attempts (company_id, delivery_id, n, at, status, duration_ms, error, reply)
         select a.company, a.delivery,
-            (select coalesce(max(t.n), 0) + 1 from bds.delivery_attempts t where t.company_id = a.company and t.delivery_id = a.delivery),
+            (
+                select coalesce(max(t.n), 0) + 1
+                from bds.delivery_attempts t where t.company_id = a.company and t.delivery_id = a.delivery
+            ),
             now_at - make_interval(secs => a.duration / 1000.0), a.status, a.duration, a.error, a.reply
         from a
     ),
@@ -262,8 +266,8 @@ begin
 end
 $$;
 comment on function bds_webhooks.end_leases(jsonb, boolean, uuid[], uuid[], interval) is
-    'Releases hooks for their next delivery, and stores the results if the attempts were tried. Hooks in rested begin a rest of the '
-    'penalty; the rest of hooks in eased ends';
+    'Releases hooks for their next delivery, and stores the results if the attempts were tried. Hooks in rested begin a rest of '
+    'the penalty; the rest of hooks in eased ends';
 
 create or replace function bds_service.renew_leases(attempts jsonb, lease interval default '15 seconds')
     returns setof uuid

@@ -20,7 +20,8 @@ as $$
         'attempts', coalesce(
             (
                 select json_agg(json_build_object(
-                    'at', bds_service.api_time(a.at), 'status', a.status, 'durationMs', a.duration_ms, 'error', a.error, 'reply', a.reply
+                    'at', bds_service.api_time(a.at), 'status', a.status, 'durationMs', a.duration_ms,
+                    'error', a.error, 'reply', a.reply
                 ) order by a.n)
                 from bds.delivery_attempts a
                 where a.company_id = delivery.company_id and a.delivery_id = delivery.id
@@ -30,8 +31,8 @@ as $$
     );
 $$;
 comment on function bds_service.delivery_json(bds.deliveries, bds.hook_states) is
-    'A delivery with its attempts, in the format of the API. The next attempt is not before the end of the hook''s rest, nor before '
-    'the hook''s earlier delivery';
+    'A delivery with its attempts, in the format of the API. The next attempt is not before the end of the hook''s rest, nor '
+    'before the hook''s earlier delivery';
 
 create or replace function bds.test_hook(company text, hook_id uuid)
     returns uuid
@@ -149,5 +150,5 @@ exception when lock_not_available then
 end
 $$;
 comment on function bds_service.forget_deliveries(interval, int) is
-    'Deletes deliveries that ended longer ago than older_than, deleted hooks without deliveries, and secrets that no longer sign; returns the '
-    'number of deliveries';
+    'Deletes deliveries that ended longer ago than older_than, deleted hooks without deliveries, and secrets that no longer sign; '
+    'returns the number of deliveries';

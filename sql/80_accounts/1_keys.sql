@@ -31,7 +31,8 @@ begin
     if tenant is not null and not exists (select 1 from bds.tenants t where t.id = tenant) then
         raise exception using errcode = 'BD002', message = format('no such tenant: %L', tenant);
     end if;
-    select w into missing from unnest(companies) w join bds.companies c on c.id = w where tenant <> coalesce(c.tenant_id, '') limit 1;
+    select w into missing
+    from unnest(companies) w join bds.companies c on c.id = w where tenant <> coalesce(c.tenant_id, '') limit 1;
     if found then
         raise exception using errcode = 'BD005', message = format('company %L does not belong to tenant %L', missing, tenant);
     end if;
@@ -69,7 +70,8 @@ create or replace function bds_service.keys_of(of_companies text[])
 as $$
     select k.id, k.name, array(select c from unnest(opened.all) c where c = any (of_companies) order by c collate "C"),
         (select count(*) from unnest(opened.all) c where c <> all (of_companies))::int,
-        case when k.companies is null then k.tenant_id end, k.scopes, k.actor, k.created_at, k.expires_at, k.revoked_at, k.last_used_at,
+        case when k.companies is null then k.tenant_id end, k.scopes, k.actor, k.created_at, k.expires_at, k.revoked_at,
+        k.last_used_at,
         opened.all <@ of_companies
     from bds.api_keys k
     cross join lateral (

@@ -22,8 +22,8 @@ begin
 end
 $$;
 comment on function bds_accounts.require_administrator(text) is
-    'Raises BD001 unless the session acts as the operator, or has the id of an administrator''s session in bds.session, which no role '
-    'of the service can read: it comes with the administrator''s request';
+    'Raises BD001 unless the session acts as the operator, or has the id of an administrator''s session in bds.session, which no '
+    'role of the service can read: it comes with the administrator''s request';
 
 create or replace function bds.create_user(email text, password_hash text, companies text[], is_administrator boolean default false)
     returns uuid
@@ -36,7 +36,9 @@ declare
 begin
     perform bds_accounts.require_administrator('create users'), bds_accounts.require_companies(companies);
     insert into bds.users (email, password_hash, companies, is_administrator)
-    values (bds_accounts.lower_case(create_user.email), create_user.password_hash, create_user.companies, create_user.is_administrator)
+    values (
+        bds_accounts.lower_case(create_user.email), create_user.password_hash, create_user.companies, create_user.is_administrator
+    )
     returning id into user_id;
     return user_id;
 exception
@@ -47,7 +49,8 @@ exception
             raise exception using errcode = 'BD005', message = 'expected one company or more, or an administrator';
         elsif char_length(email) > 195 then  -- so that it makes an actor
             raise exception using
-                errcode = 'BD005', message = format('expected an email address of at most 195 characters, got %s', char_length(email));
+                errcode = 'BD005',
+                message = format('expected an email address of at most 195 characters, got %s', char_length(email));
         end if;
         raise exception using errcode = 'BD005', message = format('%L is not a valid email address', email);
 end
@@ -115,7 +118,8 @@ create or replace function bds_service.password_of(email text, out user_id uuid,
 as $$
     select u.id, u.password_hash from bds.users u where u.email = bds_accounts.lower_case(password_of.email);
 $$;
-comment on function bds_service.password_of(text) is 'The user''s id and password hash, for a login; no row if there is no such user';
+comment on function bds_service.password_of(text) is
+    'The user''s id and password hash, for a login; no row if there is no such user';
 
 create function bds_accounts.forget_sessions()
     returns void
@@ -131,7 +135,8 @@ as $$
         for update skip locked
     );
 $$;
-comment on function bds_accounts.forget_sessions() is 'Deletes sessions that have ended, and networks from which nobody has signed in for 30 days';
+comment on function bds_accounts.forget_sessions() is
+    'Deletes sessions that have ended, and networks from which nobody has signed in for 30 days';
 
 create or replace function bds_service.begin_session(
     user_id uuid, password_hash text, lasts interval, new_hash text default null, address inet default null
@@ -181,8 +186,8 @@ as $$
     where s.id = session.session_id and s.user_id = session.user_id and s.expires_at > clock_timestamp();
 $$;
 comment on function bds_service.session(uuid, uuid) is
-    'The user of a session, the user''s companies, and whether it is an administrator; no row if the session has ended, or is another '
-    'user''s';
+    'The user of a session, the user''s companies, and whether it is an administrator; no row if the session has ended, or is '
+    'another user''s';
 
 create or replace function bds_service.end_session(session_id uuid)
     returns void

@@ -6,8 +6,8 @@ create function bds_accounts.network_of(address inet, bits int default 32)
     immutable
     return network(set_masklen(address, case family(address) when 4 then bits else 64 end));
 comment on function bds_accounts.network_of(inet, int) is
-    'The network of an address: for IPv4 its first bits, for IPv6 the /64 of one subscriber. Guesses are counted for an IPv4 address (32); '
-    'people stay in a /24 while their provider changes their address';
+    'The network of an address: for IPv4 its first bits, for IPv6 the /64 of one subscriber. Guesses are counted for an IPv4 '
+    'address (32); people stay in a /24 while their provider changes their address';
 
 create function bds_accounts.has_signed_in(email text, address inet)
     returns boolean
@@ -28,8 +28,8 @@ create function bds_accounts.forget_wrong()
     returns void
     language sql
 as $$
-    -- Called at the end of a transaction, and waits for nobody: it cannot deadlock.  An array is made once; a subquery of IN may be run
-    -- for each row, and then finds other ten each time.
+    -- Called at the end of a transaction, and waits for nobody: it cannot deadlock.  An array is made once; a subquery of IN may be
+    -- run for each row, and then finds other ten each time.
     delete from bds.wrong_credentials w
     where w.address = any (array(
         select o.address from bds.wrong_credentials o
@@ -128,7 +128,8 @@ create function bds_accounts.hash_of_email(email text)
     language sql
     immutable
     return sha256(convert_to(bds_accounts.lower_case(email), 'UTF8'));
-comment on function bds_accounts.hash_of_email(text) is 'The SHA-256 of an email address regardless of case, as bds.wrong_logins has it';
+comment on function bds_accounts.hash_of_email(text) is
+    'The SHA-256 of an email address regardless of case, as bds.wrong_logins has it';
 
 create function bds_accounts.seconds_until(moment timestamptz)
     returns int
@@ -176,9 +177,9 @@ begin
 end
 $$;
 comment on function bds_service.begin_attempt(inet, text, int, int) is
-    'Reserves one of the failures that an address may have in a minute and an email address in an hour, and returns the beginning of '
-    'both; if none is left, the seconds until the minute or the hour ends; neither while running attempts hold the rest. The limit of '
-    'the email address does not hold for a network from which its user has signed in within 30 days';
+    'Reserves one of the failures that an address may have in a minute and an email address in an hour, and returns the beginning '
+    'of both; if none is left, the seconds until the minute or the hour ends; neither while running attempts hold the rest. The '
+    'limit of the email address does not hold for a network from which its user has signed in within 30 days';
 
 create or replace function bds_service.end_attempt(
     address inet, email text, minute_began timestamptz, hour_began timestamptz, was_wrong boolean

@@ -47,7 +47,8 @@ create or replace function bds.after_restore()
     volatile
     set search_path = pg_catalog, pg_temp
 as $$
-    select bds_registry.renumber_columns(e.name) from bds.entities e where exists (select from pg_class c where c.oid = e.table_name);
+    select bds_registry.renumber_columns(e.name)
+    from bds.entities e where exists (select from pg_class c where c.oid = e.table_name);
     with forgotten as (
         update bds.clocks c
         set transaction_id = null, begun_at = default  -- readers may have seen changes that the dump does not have

@@ -21,8 +21,8 @@ begin
 end
 $$;
 comment on function bds_operation.delete_aged(text, interval) is
-    'Deletes the rows of companies that live here that are older than an age (null: none), from each table that has this age in bds.tables; '
-    'returns their number';
+    'Deletes the rows of companies that live here that are older than an age (null: none), from each table that has this age in '
+    'bds.tables; returns their number';
 
 create function bds_operation.compare_next(age interval, out done bigint, out problem text)
     returns record
@@ -35,7 +35,8 @@ begin
     for due in
         select e.name, bds_change_log.is_altered(e) as is_altered
         from bds.entities e left join bds.log_comparisons c on c.entity = e.name
-        where coalesce(c.compared_at, '-infinity') < clock_timestamp() - age and exists (select from pg_class t where t.oid = e.table_name)
+        where coalesce(c.compared_at, '-infinity') < clock_timestamp() - age
+            and exists (select from pg_class t where t.oid = e.table_name)
         order by c.compared_at nulls first, e.ordinal
     loop
         if due.is_altered then
@@ -48,14 +49,16 @@ begin
             done := 1;
         exception when lock_not_available then
             -- the others are compared meanwhile
-            problem := concat_ws('; ', problem, format('55P03: %s is put off: another session has held a lock for 0.1 s', due.name));
+            problem := concat_ws(
+                '; ', problem, format('55P03: %s is put off: another session has held a lock for 0.1 s', due.name)
+            );
         end;
     end loop;
 end
 $$;
 comment on function bds_operation.compare_next(interval) is
-    'Compares the rows of one entity with the log: of those that were not compared for that time (null: none) the first that is not altered and '
-    'whose table no other session has locked; returns the number of entities compared, and which could not be';
+    'Compares the rows of one entity with the log: of those that were not compared for that time (null: none) the first that is '
+    'not altered and whose table no other session has locked; returns the number of entities compared, and which could not be';
 
 create or replace function bds.maintain(import_age interval default null, compare_age interval default null)
     returns table (step text, done bigint, problem text)
@@ -113,5 +116,5 @@ $$;
 comment on function bds.maintain(interval, interval) is
     'All periodic work: compares the rows of an entity with the log if the last comparison is older than compare_age (null: none), '
     'counts problems, ends imports whose process is gone, deletes reports of imports that ended longer ago than import_age (null: '
-    'none), makes and expires months of the change log. Returns how much each step has done, or its error; no rows while another session '
-    'does the work. A step that does not get a lock within 0.1 s is put off until the next call';
+    'none), makes and expires months of the change log. Returns how much each step has done, or its error; no rows while another '
+    'session does the work. A step that does not get a lock within 0.1 s is put off until the next call';

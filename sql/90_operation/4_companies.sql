@@ -1,7 +1,8 @@
 -- The whole of a company: its tables, which are those of bds.tables and of the catalog, and the end of a company.
 
 create function bds_operation.company_tables(
-    out n bigint, out name text, out table_name regclass, out condition text, out columns text[], out stands text, out is_dumped boolean,
+    out n bigint, out name text, out table_name regclass, out condition text, out columns text[],
+    out stands text, out is_dumped boolean,
     out is_moved boolean, out is_awaited boolean, out kept text
 )
     returns setof record
@@ -11,7 +12,8 @@ create function bds_operation.company_tables(
 as $$
     with recursive tables as (
         -- a table that the list lacks is taken along like the others
-        select c.oid, n.nspname, c.relname, coalesce(t.company_column, 'company_id') as company_column, coalesce(t.stands, 'company') as stands,
+        select c.oid, n.nspname, c.relname, coalesce(t.company_column, 'company_id') as company_column,
+            coalesce(t.stands, 'company') as stands,
             coalesce(t.is_dumped, true) as is_dumped, coalesce(t.is_moved, true) as is_moved,
             coalesce(t.is_awaited, false) as is_awaited, t.kept
         from pg_class c
@@ -27,7 +29,8 @@ as $$
             else n.nspname || '.' || c.relname
         end
         join pg_attribute a on a.attrelid = c.oid and a.attname = coalesce(t.company_column, 'company_id') and not a.attisdropped
-        where c.relkind in ('r', 'p') and (not c.relispartition or k.is_detached) and (k.is_business or n.nspname in ('bds', 'staging'))
+        where c.relkind in ('r', 'p') and (not c.relispartition or k.is_detached)
+            and (k.is_business or n.nspname in ('bds', 'staging'))
             and (t.name is null or t.company_column is not null)
     ),
     -- each way along foreign keys, from a table to those that refer to it
@@ -57,9 +60,9 @@ as $$
     order by 1;
 $$;
 comment on function bds_operation.company_tables() is
-    'Every table with rows of companies, in the order of n each after those that it refers to, and all of bds before all others: the condition of a '
-    'company''s rows ($1: its id), the columns that a dump has, and what bds.tables says of it; of a table that is not in that list kept is '
-    'null';
+    'Every table with rows of companies, in the order of n each after those that it refers to, and all of bds before all others: '
+    'the condition of a company''s rows ($1: its id), the columns that a dump has, and what bds.tables says of it; of a table '
+    'that is not in that list kept is null';
 
 create function bds_operation.pass_over_triggers()
     returns boolean
@@ -142,8 +145,8 @@ begin
 end
 $$;
 comment on function bds_operation.close_company(text) is
-    'Takes a company''s turn and keeps everybody from adding to it; removes it from keys and users, and users of it alone unless they are '
-    'administrators';
+    'Takes a company''s turn and keeps everybody from adding to it; removes it from keys and users, and users of it alone unless '
+    'they are administrators';
 
 create function bds_operation.seal(secret uuid, company text, at bigint)
     returns text
@@ -183,8 +186,8 @@ begin
 end
 $$;
 comment on function bds_operation.require_deletion(text) is
-    'Raises BD001 unless the caller may delete a company: the operator, at home an administrator, at another place the service with what '
-    'home has put into bds.release for an administrator; BD004 if it is being moved';
+    'Raises BD001 unless the caller may delete a company: the operator, at home an administrator, at another place the service '
+    'with what home has put into bds.release for an administrator; BD004 if it is being moved';
 
 create function bds_operation.delete_rows(table_name regclass, condition text, company text)
     returns bigint
@@ -201,14 +204,16 @@ exception when insufficient_privilege then
         errcode = '42501',
         message = format('bds_owner may not delete the rows that %s has in %s', company, table_name),
         hint = (
-            select format('grant usage on schema %I to bds_owner; ', n.nspname) || format('grant select, delete on %s to bds_owner', table_name)
+            select format('grant usage on schema %I to bds_owner; ', n.nspname)
+                || format('grant select, delete on %s to bds_owner', table_name)
             from pg_class c join pg_namespace n on n.oid = c.relnamespace
             where c.oid = table_name
         );
 end
 $$;
 comment on function bds_operation.delete_rows(regclass, text, text) is
-    'Deletes the rows of a table that meet a condition ($1: the company); returns their number. Raises 42501 with the grant that is missing';
+    'Deletes the rows of a table that meet a condition ($1: the company); returns their number. Raises 42501 with the grant that '
+    'is missing';
 
 create function bds_operation.is_referred_to(table_name regclass)
     returns boolean
@@ -220,8 +225,8 @@ create function bds_operation.is_referred_to(table_name regclass)
             and k.conrelid not in (select t.table_name from bds_operation.company_tables() t)
     );
 comment on function bds_operation.is_referred_to(regclass) is
-    'Whether a table that is not deleted with a company has a foreign key to this one: its rows go, are changed or keep what they refer '
-    'to, as the key says, which triggers do';
+    'Whether a table that is not deleted with a company has a foreign key to this one: its rows go, are changed or keep what they '
+    'refer to, as the key says, which triggers do';
 
 create or replace function bds.delete_company(company text, out table_name text, out rows bigint)
     returns setof record
@@ -245,7 +250,8 @@ begin
     for this in select * from bds_operation.company_tables() t order by t.n desc loop
         if is_silent and was_known then
             perform set_config(
-                'session_replication_role', case when bds_operation.is_referred_to(this.table_name) then triggers else 'replica' end, true
+                'session_replication_role',
+                case when bds_operation.is_referred_to(this.table_name) then triggers else 'replica' end, true
             );
         end if;
         rows := bds_operation.delete_rows(this.table_name, this.condition, company);

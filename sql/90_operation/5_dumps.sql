@@ -50,7 +50,8 @@ declare
     header jsonb;
 begin
     select jsonb_build_object(
-        'company', c.id, 'tenant', c.tenant_id, 'created_at', c.created_at, 'log_retention', c.log_retention, 'at', bds_service.api_time(now()), 'tables', bds_operation.company_shape(),
+        'company', c.id, 'tenant', c.tenant_id, 'created_at', c.created_at, 'log_retention', c.log_retention,
+        'at', bds_service.api_time(now()), 'tables', bds_operation.company_shape(),
         'names', bds_operation.past_names(),
         'history', (
             select jsonb_object_agg(h.entity, h.since)
@@ -60,7 +61,10 @@ begin
         'change_log', (
             select jsonb_agg(p.starts)
             from bds_change_log.partitions() p
-            where exists (select from bds.change_log l where l.company_id = c.id and l.created_at >= p.starts and l.created_at < p.ends)
+            where exists (
+                select from bds.change_log l
+                where l.company_id = c.id and l.created_at >= p.starts and l.created_at < p.ends
+            )
         ),
         'change_archive', (
             select jsonb_agg(distinct date_trunc('month', a.created_at, 'UTC')) from bds.change_archive a where a.company_id = c.id
@@ -132,7 +136,8 @@ begin
     end if;
 end
 $$;
-comment on function bds_operation.require_shape(jsonb) is 'Raises BD005 unless the tables of companies are the same here as in a dump''s header';
+comment on function bds_operation.require_shape(jsonb) is
+    'Raises BD005 unless the tables of companies are the same here as in a dump''s header';
 
 create function bds_operation.make_months(header jsonb)
     returns void
@@ -150,7 +155,8 @@ begin
     end loop;
 end
 $$;
-comment on function bds_operation.make_months(jsonb) is 'Makes the months of the log and of the archive that a dump''s header names';
+comment on function bds_operation.make_months(jsonb) is
+    'Makes the months of the log and of the archive that a dump''s header names';
 
 create function bds_operation.begin_restore(header jsonb)
     returns void
@@ -224,8 +230,8 @@ begin
             errcode = 'BD005',
             message = format('the history of %s begins later here than in the dump: changes before would be hidden', hidden),
             hint = format(
-                'if its table is empty and no company here has changes of it: select bds.unregister(%L); %s; else restore into another '
-                'database', hidden, (select bds_registry.register_statement(e) from bds.entities e where e.name = hidden)
+                'if its table is empty and no company here has changes of it: select bds.unregister(%L); %s; else restore into '
+                'another database', hidden, (select bds_registry.register_statement(e) from bds.entities e where e.name = hidden)
             );
     end if;
 end
@@ -272,8 +278,8 @@ begin
 end
 $$;
 comment on function bds_operation.finish_restore(jsonb, boolean, boolean) is
-    'Fits a company that was restored, or has moved with its clock, to this server: clock, months and sequences; hooks are disabled unless '
-    'they are wanted';
+    'Fits a company that was restored, or has moved with its clock, to this server: clock, months and sequences; hooks are '
+    'disabled unless they are wanted';
 
 create function bds_operation.advance_sequence(table_name regclass, column_name name, condition text, company text)
     returns void

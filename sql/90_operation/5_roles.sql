@@ -44,9 +44,9 @@ as $$
         and has_database_privilege(m.oid, current_database(), 'connect');
 $$;
 comment on function bds_operation.people() is
-    'Roles that may connect and act as one of the powerful roles, or as PostgreSQL''s that read or write everything, directly or by way of '
-    'others: "bds_owner to anna". Left out are superusers, the service''s roles, its login, and logins of companies, whose '
-    'memberships bds_operation.role_problems examines';
+    'Roles that may connect and act as one of the powerful roles, or as PostgreSQL''s that read or write everything, directly or '
+    'by way of others: "bds_owner to anna". Left out are superusers, the service''s roles, its login, and logins of companies, '
+    'whose memberships bds_operation.role_problems examines';
 
 create function bds_operation.role_problems()
     returns table (kind text, entity text, object text, detail text, mend text)
@@ -63,7 +63,8 @@ as $$
     unknown as (
         select m.* from members m
         where (
-                m.is_ours and (m.role, m.member) <> ('pg_read_all_stats', 'bds_owner') or m.role in ('bds_importer', 'bds_dispatcher')
+                m.is_ours and (m.role, m.member) <> ('pg_read_all_stats', 'bds_owner')
+                or m.role in ('bds_importer', 'bds_dispatcher')
             )
             and not exists (select from bds_operation.memberships() w where (w.role, w.member) = (m.role, m.member))
         union
@@ -136,7 +137,10 @@ as $$
     union all
     select 'altered rights', null,
         format('objects to come of %s%s', d.defaclrole::regrole, ' in schema ' || nullif(d.defaclnamespace, 0)::regnamespace),
-        string_agg(format('%s may %s %s', g.grantee, lower(a.privilege_type collate "C"), t.name), '; ' order by g.grantee, a.privilege_type),
+        string_agg(
+            format('%s may %s %s', g.grantee, lower(a.privilege_type collate "C"), t.name), '; '
+            order by g.grantee, a.privilege_type
+        ),
         string_agg(
             format(
                 'alter default privileges for role %s%s revoke %s on %s from %s', d.defaclrole::regrole,

@@ -22,7 +22,9 @@ as $$
             when o.name = '' then o.table_name
             else format('%I on %s', o.name, o.table_name)
         end,
-        concat_ws('; ', d.detail, case when o.type = 'primary key' then (select k.obstacle from bds_registry.key_of((o.e).table_name) k) end),
+        concat_ws('; ', d.detail, (
+            select k.obstacle from bds_registry.key_of((o.e).table_name) k where o.type = 'primary key'
+        )),
         case
             when o.type = 'rule' then replace(replace('drop rule ' || o.name, '{table}', o.table_name), ' on table ', ' on ')
             when o.made is null then format('drop %s %I on %s', o.type, o.name, o.table_name)
@@ -89,7 +91,8 @@ exception when others then  -- its expression fails: so will the mend, with the 
     return false;
 end
 $$;
-comment on function bds_operation.has_violation(pg_constraint) is 'Whether a table has rows that a CHECK or foreign key does not allow';
+comment on function bds_operation.has_violation(pg_constraint) is
+    'Whether a table has rows that a CHECK or foreign key does not allow';
 
 create function bds_operation.has_duplicates(this pg_index)
     returns boolean
@@ -104,7 +107,10 @@ begin
         execute format(
             'select exists (select from %s where %s and (%s) group by %s having count(*) > 1)', this.indrelid::regclass,
             coalesce(pg_get_expr(this.indpred, this.indrelid), 'true'),
-            case when this.indnullsnotdistinct then 'true' else (select string_agg(format('(%s) is not null', k), ' and ') from unnest(keys) k) end,
+            case
+                when this.indnullsnotdistinct then 'true'
+                else (select string_agg(format('(%s) is not null', k), ' and ') from unnest(keys) k)
+            end,
             array_to_string(keys, ', ')
         ) into found_one;
     end if;
@@ -113,7 +119,8 @@ exception when others then  -- as above
     return false;
 end
 $$;
-comment on function bds_operation.has_duplicates(pg_index) is 'Whether a table has several rows with one key of an index that is to be unique';
+comment on function bds_operation.has_duplicates(pg_index) is
+    'Whether a table has several rows with one key of an index that is to be unique';
 
 create function bds_operation.invalid_objects()
     returns table (kind text, entity text, object text, detail text, mend text)
@@ -121,34 +128,45 @@ create function bds_operation.invalid_objects()
     stable
 as $$
     select 'invalid constraint', e.name, format('%I on %s', k.conname, e.table_name),
-        case when v.is_so then 'there are rows that it does not allow: correct them' else 'there may be rows that it does not allow' end,
+        case
+            when v.is_so then 'there are rows that it does not allow: correct them'
+            else 'there may be rows that it does not allow'
+        end,
         case when not v.is_so then format('alter table %s validate constraint %I', e.table_name, k.conname) end
     from bds.entities e join pg_constraint k on k.conrelid = e.table_name
     cross join lateral (select bds_operation.has_violation(k) where not k.convalidated) v (is_so)
     where not k.convalidated
     union all
     select 'disabled constraint', e.name, format('%I on %s', k.conname, k.conrelid::regclass),
-        case when v.is_so then 'rows refer to rows that do not exist: correct them' else 'rows may refer to rows that do not exist' end,
+        case
+            when v.is_so then 'rows refer to rows that do not exist: correct them'
+            else 'rows may refer to rows that do not exist'
+        end,
         -- a superuser alone enables triggers of the system
         case when not v.is_so then format(
-            'alter table %s drop constraint %I, add constraint %2$I %s', k.conrelid::regclass, k.conname, pg_get_constraintdef(k.oid)
+            'alter table %s drop constraint %I, add constraint %2$I %s',
+            k.conrelid::regclass, k.conname, pg_get_constraintdef(k.oid)
         ) end
     from pg_constraint k
     left join bds.entities e on e.table_name = k.conrelid
-    cross join lateral (select exists (select from pg_trigger t where t.tgconstraint = k.oid and t.tgenabled in ('D', 'R'))) d (is_disabled)
+    cross join lateral (
+        select exists (select from pg_trigger t where t.tgconstraint = k.oid and t.tgenabled in ('D', 'R'))
+    ) d (is_disabled)
     left join lateral (select bds_operation.has_violation(k) where d.is_disabled) v (is_so) on true
     where k.contype = 'f' and k.conparentid = 0
         and (e.name is not null or k.conrelid in (select c.oid from pg_class c where c.relnamespace = 'bds'::regnamespace))
         and d.is_disabled
     union all
-    select 'missing constraint', e.name, format('%I on %s', k.name, e.table_name), 'values that JSON cannot represent can be written',
+    select 'missing constraint', e.name, format('%I on %s', k.name, e.table_name),
+        'values that JSON cannot represent can be written',
         bds_registry.mend(e)
     from bds.entities e
     cross join bds_registry.finite_checks(e.table_name) k
     where k.standing is null
     union all
     select 'invalid index', e.name, i.indexrelid::regclass::text,
-        'queries do not use it, and a unique one does not prevent duplicates' || case when v.is_so then ', which there are: delete them' else '' end,
+        'queries do not use it, and a unique one does not prevent duplicates'
+            || case when v.is_so then ', which there are: delete them' else '' end,
         case when not v.is_so then format('reindex index %s', i.indexrelid::regclass) end
     from bds.entities e join pg_index i on i.indrelid = e.table_name
     cross join lateral (select bds_operation.has_duplicates(i) where not (i.indisvalid and i.indisready)) v (is_so)

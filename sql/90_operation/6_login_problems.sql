@@ -14,8 +14,14 @@ as $$
         select d.*
         from pg_database d, here h
         where d.oid <> h.oid
-            and exists (select from aclexplode(d.datacl) a where a.grantee = to_regrole('bds_owner') and a.privilege_type = 'CREATE')
-            and not exists (select from bds.places p where p.url ~ format('(^|\s)dbname\s*=\s*''?%1$s''?(\s|$)|^\w+://[^?]*/%1$s(\?|$)', d.datname))
+            and exists (
+                select from aclexplode(d.datacl) a
+                where a.grantee = to_regrole('bds_owner') and a.privilege_type = 'CREATE'
+            )
+            and not exists (
+                select from bds.places p
+                where p.url ~ format('(^|\s)dbname\s*=\s*''?%1$s''?(\s|$)|^\w+://[^?]*/%1$s(\?|$)', d.datname)
+            )
             and exists (select from bds.settings s where s.place = 'home')
     ),
     logins as (
@@ -42,9 +48,11 @@ as $$
         limit 1
     ) a on true
     union all
-    select 'shut out login', null, b.role_name::text, format('it is bound to company %s, and may not connect to the database', b.company_id),
+    select 'shut out login', null, b.role_name::text,
+        format('it is bound to company %s, and may not connect to the database', b.company_id),
         format('grant connect on database %I to %I', h.datname, b.role_name)
     from here h join bds.company_logins b on true join pg_roles r on r.rolname = b.role_name
     where not has_database_privilege(r.oid, h.oid, 'connect');
 $$;
-comment on function bds_operation.login_problems() is 'Problems of logins that may connect to more databases than they should, or not to this one';
+comment on function bds_operation.login_problems() is
+    'Problems of logins that may connect to more databases than they should, or not to this one';

@@ -122,7 +122,8 @@ as $$
                 end,
                 (
                     select string_agg(r.name, ', ' order by r.name)
-                    from unnest(p.polroles) u cross join lateral (select case u when 0 then 'public' else u::regrole::text end) r (name)
+                    from unnest(p.polroles) u
+                    cross join lateral (select case u when 0 then 'public' else u::regrole::text end) r (name)
                 ),
                 ' using (' || pg_get_expr(p.polqual, p.polrelid) || ')',
                 ' with check (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')'

@@ -13,7 +13,8 @@ as $$
     union all
     select 'replaced table', e.name, e.table_name::text,
         format(
-            'it was renamed, and %s took its name, whose rows are not logged: register one of them as %s again', g.objects ->> 'name:', e.name
+            'it was renamed, and %s took its name, whose rows are not logged: register one of them as %s again',
+            g.objects ->> 'name:', e.name
         ),
         null
     from bds.entities e
@@ -41,7 +42,10 @@ as $$
                 when a.attname <> h.column_name then format('column %I was renamed to %I', h.column_name, a.attname)
                 when a.type <> h.type then format('column %I was %s, and is %s', a.attname, h.type, a.type)
                 when a.expression <> h.expression then
-                    format('column %I was generated as %s, and is%s', a.attname, h.expression, coalesce(' as ' || nullif(a.expression, ''), ' not'))
+                    format(
+                        'column %I was generated as %s, and is%s',
+                        a.attname, h.expression, coalesce(' as ' || nullif(a.expression, ''), ' not')
+                    )
                 else (
                     select format('column %I %s', a.attname, nullif(c.changes, ''))
                     from bds.fields f
@@ -51,10 +55,16 @@ as $$
                     cross join lateral (
                         select concat_ws(
                             ', ',
-                            case when n.required <> f.required then case when n.required then 'is not null now' else 'may be null now' end end,
-                            case when n.is_unique <> f.is_unique then case when n.is_unique then 'is unique now' else 'is not unique now' end end,
+                            case when n.required <> f.required then
+                                case when n.required then 'is not null now' else 'may be null now' end
+                            end,
+                            case when n.is_unique <> f.is_unique then
+                                case when n.is_unique then 'is unique now' else 'is not unique now' end
+                            end,
                             case when n.allowed is distinct from f.allowed then 'has other values now' end,
-                            case when n.has_default <> f.has_default then case when n.has_default then 'has a default now' else 'has no default now' end end,
+                            case when n.has_default <> f.has_default then
+                                case when n.has_default then 'has a default now' else 'has no default now' end
+                            end,
                             case
                                 when n.reference is distinct from f.reference
                                     then coalesce('refers to ' || n.reference || ' now', 'no longer refers to ' || f.reference)
@@ -90,7 +100,8 @@ as $$
     left join pg_inherits i on e.table_name in (i.inhrelid, i.inhparent)
     where k.kind is not null
     union all
-    select 'closed schema', e.name, e.table_name::text, 'roles of the service may not use its schema', bds_registry.missing_rights(e.table_name)
+    select 'closed schema', e.name, e.table_name::text, 'roles of the service may not use its schema',
+        bds_registry.missing_rights(e.table_name)
     from bds.entities e
     where bds_registry.missing_rights(e.table_name) is not null;
 $$;
@@ -182,7 +193,8 @@ begin
             kind := 'lagging sequence';
             object := this.sequence;
             detail := format(
-                'its next value is %s, but %s has %s up to %s: inserts can fail', coalesce(given + this.seqincrement, this.seqstart),
+                'its next value is %s, but %s has %s up to %s: inserts can fail',
+                coalesce(given + this.seqincrement, this.seqstart),
                 this.table_name, this.attname, last
             );
             mend := format('select setval(%L, %s)', this.sequence, last);
@@ -228,5 +240,5 @@ as $$
     select * from bds_operation.lagging_sequences();
 $$;
 comment on function bds_service.table_problems() is
-    'The problems of tables, functions, rights, roles and logins in bds.problems: the kind of problem, the entity, the object that has '
-    'it, what was found, and the statement that mends it';
+    'The problems of tables, functions, rights, roles and logins in bds.problems: the kind of problem, the entity, the object '
+    'that has it, what was found, and the statement that mends it';

@@ -31,7 +31,8 @@ where not exists (select from partitions p where p.relname = m.name)
     and exists (select from pg_partitioned_table t where t.partrelid = 'bds.change_log'::regclass and t.partstrat = 'r')
 union all
 select 'half-detached partition', null, null, i.inhrelid::regclass::text,
-    'detach partition concurrently was interrupted: its changes cannot be read, and no other partition can be detached concurrently',
+    'detach partition concurrently was interrupted: its changes cannot be read, and no other partition can be detached '
+    'concurrently',
     format('alter table bds.change_log detach partition %s finalize', i.inhrelid::regclass)
 from pg_inherits i
 where i.inhparent = 'bds.change_log'::regclass and i.inhdetachpending
@@ -92,8 +93,8 @@ select p.* from (
     from bds.hook_health s join bds.residents r on r.company_id = s.company_id
     where s.state = 'resting'
 ) p
--- the order in which the mends are run: first what bds.register needs of tables (other ALTERs may come as early), then bds.register, then
--- comparisons of rows and rights, bds migrate last
+-- the order in which the mends are run: first what bds.register needs of tables (other ALTERs may come as early), then
+-- bds.register, then comparisons of rows and rights, bds migrate last
 order by
     case
         when p.mend ^@ 'alter table ' or p.mend ^@ 'select bds.unregister(' or p.kind = 'closed schema' then 1
@@ -103,8 +104,9 @@ order by
     end,
     p.kind collate "C", p.company_id, p.entity, p.object;
 comment on view bds.problems is
-    'What is wrong, each with the statement that mends it: altered tables, functions, rights, memberships, triggers, unlogged writes as '
-    'bds.compare_log found them, partitions, imports, hooks. The mends, run in the order of the list, leave no problem that has one';
+    'What is wrong, each with the statement that mends it: altered tables, functions, rights, memberships, triggers, unlogged '
+    'writes as bds.compare_log found them, partitions, imports, hooks. The mends, run in the order of the list, leave no problem '
+    'that has one';
 comment on column bds.problems.kind is 'The kind of problem';
 comment on column bds.problems.company_id is 'The company; null: of all';
 comment on column bds.problems.entity is 'The entity; null: of all';

@@ -1,5 +1,6 @@
--- Places: the directory at home, and what a move calls at the place that a company leaves and at the one where it arrives.  Rows are
--- carried by PostgreSQL's logical replication between the two calls; app/places/move.py has the steps.  Only the owner may call them.
+-- Places: the directory at home, and what a move calls at the place that a company leaves and at the one where it arrives.  Rows
+-- are carried by PostgreSQL's logical replication between the two calls; app/places/move.py has the steps.  Only the owner may call
+-- them.
 
 create function bds_operation.become_place(name text)
     returns uuid
@@ -20,7 +21,8 @@ as $$
     insert into bds.places (name, url, secret) values (name, url, secret);
     select pg_notify('bds_places', '');
 $$;
-comment on function bds_operation.add_place(text, text, uuid) is 'At home: notes a place, with what bds_operation.become_place has returned there';
+comment on function bds_operation.add_place(text, text, uuid) is
+    'At home: notes a place, with what bds_operation.become_place has returned there';
 
 create function bds_operation.note_place(
     company text, place text, source text default null, target text default null, phase text default null
@@ -85,7 +87,10 @@ begin
                     case when exists (
                         select from pg_attribute a
                         where a.attrelid = t.table_name and a.attnum > 0 and not a.attisdropped and a.attname <> all (t.columns)
-                    ) then format(' (%s)', (select string_agg(quote_ident(c), ', ' order by n) from unnest(t.columns) with ordinality u (c, n)))
+                    ) then (
+                        select format(' (%s)', string_agg(quote_ident(c), ', ' order by n))
+                        from unnest(t.columns) with ordinality u (c, n)
+                    )
                     else '' end,
                     company
                 ),
@@ -120,7 +125,8 @@ begin
 end
 $$;
 comment on function bds_operation.await_company(jsonb) is
-    'At the target: makes room for a company that is about to be replicated, with the header of a dump; rows of an earlier try are deleted';
+    'At the target: makes room for a company that is about to be replicated, with the header of a dump; rows of an earlier try '
+    'are deleted';
 
 create function bds_operation.clear_company(company text, most bigint default null)
     returns bigint
@@ -144,7 +150,10 @@ begin
     loop
         exit when deleted >= most;
         -- a row of another partition with the same ctid is deleted earlier, which is as well
-        execute format('delete from %1$s where %2$s and ctid = any (array(select ctid from %1$s where %2$s limit $2))', this.table_name, this.condition)
+        execute format(
+            'delete from %1$s where %2$s and ctid = any (array(select ctid from %1$s where %2$s limit $2))',
+            this.table_name, this.condition
+        )
         using company, most - deleted;
         get diagnostics done = row_count;
         deleted := deleted + done;
@@ -153,8 +162,8 @@ begin
 end
 $$;
 comment on function bds_operation.clear_company(text, bigint) is
-    'Deletes the rows of a company that does not live here, about so many at most (null: all), without a trace in the log: they are at '
-    'another place; returns their number. Raises BD004 if it lives here';
+    'Deletes the rows of a company that does not live here, about so many at most (null: all), without a trace in the log: they '
+    'are at another place; returns their number. Raises BD004 if it lives here';
 
 create function bds_operation.depart(company text)
     returns void
@@ -174,7 +183,8 @@ begin
 end
 $$;
 comment on function bds_operation.depart(text) is
-    'At the source: from its commit on the company takes no writes here. Waits for the turn; raises BD004 while an import is under way';
+    'At the source: from its commit on the company takes no writes here. Waits for the turn; raises BD004 while an import is '
+    'under way';
 
 create function bds_operation.take_back(company text, last_id bigint)
     returns boolean
@@ -190,8 +200,8 @@ begin
 end
 $$;
 comment on function bds_operation.take_back(text, bigint) is
-    'At the target of a move that is given up: the company no longer lives here; false if it was written since it arrived, or has hooks '
-    'that may have been sent. last_id: of its clock at the source';
+    'At the target of a move that is given up: the company no longer lives here; false if it was written since it arrived, or has '
+    'hooks that may have been sent. last_id: of its clock at the source';
 
 create function bds_operation.stay(company text)
     returns void
@@ -211,7 +221,8 @@ create function bds_operation.writers_of_others()
 as $$
     select coalesce(array_agg(distinct l.virtualtransaction), '{}')
     from pg_locks l join pg_database d on d.oid = l.database
-    where d.datname = current_database() and l.mode in ('RowShareLock', 'RowExclusiveLock') and l.pid is distinct from pg_backend_pid()
+    where d.datname = current_database() and l.mode in ('RowShareLock', 'RowExclusiveLock')
+        and l.pid is distinct from pg_backend_pid()
         and l.relation in (select t.name::regclass from bds.tables t where t.is_awaited);
 $$;
 comment on function bds_operation.writers_of_others() is
@@ -235,11 +246,14 @@ begin
         and (clock ->> 'last_id')::bigint > 0 and exists (select 1 from bds.change_log l where l.company_id = company)
     then
         raise exception using
-            errcode = 'BD004', message = format('the log of company %L did not arrive up to change %s', company, clock ->> 'last_id');
+            errcode = 'BD004',
+            message = format('the log of company %L did not arrive up to change %s', company, clock ->> 'last_id');
     end if;
     perform bds_operation.pass_over_triggers();
-    insert into bds.clocks select * from jsonb_populate_record(null::bds.clocks, clock || '{"departed_at": null, "transaction_id": null}');
-    update bds.companies c set created_at = (header ->> 'created_at')::timestamptz, log_retention = (header ->> 'log_retention')::interval
+    insert into bds.clocks
+    select * from jsonb_populate_record(null::bds.clocks, clock || '{"departed_at": null, "transaction_id": null}');
+    update bds.companies c
+    set created_at = (header ->> 'created_at')::timestamptz, log_retention = (header ->> 'log_retention')::interval
     where c.id = company and header ? 'created_at';
     perform bds_operation.finish_restore(header, true, true);
     perform pg_notify('bds_changes', company);

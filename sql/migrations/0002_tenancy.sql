@@ -24,7 +24,8 @@ create table bds.company_logins (
     role_name   name primary key,
     company_id  text collate "C" not null references bds.companies (id) on delete cascade
 );
-comment on table bds.company_logins is 'Logins that are bound to one company: schema my shows them that company (see bds.grant_company)';
+comment on table bds.company_logins is
+    'Logins that are bound to one company: schema my shows them that company (see bds.grant_company)';
 comment on column bds.company_logins.role_name is 'The login, by name: a dump has it, too';
 comment on column bds.company_logins.company_id is 'The company';
 
@@ -49,12 +50,15 @@ create table bds.places (
     constraint place_name_is_a_slug check (name ~ '^[a-z0-9_-]{1,63}$'),
     constraint home_alone_has_no_url check ((url is null) = (name = 'home'))
 );
-comment on table bds.places is 'Servers on which companies live: this database, named home, and others of the same version and model';
+comment on table bds.places is
+    'Servers on which companies live: this database, named home, and others of the same version and model';
 comment on column bds.places.name is 'The place''s name';
-comment on column bds.places.url is 'Its connection string, for the service and for the servers of other places; null: this database';
+comment on column bds.places.url is
+    'Its connection string, for the service and for the servers of other places; null: this database';
 comment on column bds.places.is_draining is 'Whether it gets no further companies';
 comment on column bds.places.secret is
-    'What home and this place alone know; at the place it stands in the row of home. It proves that an administrator has deleted a company';
+    'What home and this place alone know; at the place it stands in the row of home. It proves that an administrator has deleted '
+    'a company';
 comment on column bds.places.created_at is 'When it was added';
 insert into bds.places (name) values ('home');
 

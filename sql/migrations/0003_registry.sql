@@ -22,9 +22,11 @@ comment on column bds.entities.table_name is 'The table';
 comment on column bds.entities.parent_navigation is 'For a child entity the navigation to its parent';
 comment on column bds.entities.collection is 'For a child entity the name of its rows inside the parent';
 comment on column bds.entities.parent_since is
-    'For a child entity since when each change of its rows is also logged as a change of this parent''s row; -infinity: from its first row on';
+    'For a child entity since when each change of its rows is also logged as a change of this parent''s row; -infinity: from its '
+    'first row on';
 comment on column bds.entities.rewritten_at is
-    'When it was registered after ALTER TABLE had rewritten the table, which may have changed values unseen by the triggers; null: never';
+    'When it was registered after ALTER TABLE had rewritten the table, which may have changed values unseen by the triggers; '
+    'null: never';
 
 create table bds.fields (
     entity       text collate "C" not null references bds.entities (name) on delete cascade,

@@ -19,7 +19,8 @@ create table bds.clocks (
     month            timestamptz not null default '-infinity',
     month_id         bigint not null default 1,
     positions        jsonb not null default '{}',
-    -- What the statements under way have told each other, by depth of triggers; only the transaction that wrote the row last reads these.
+    -- What the statements under way have told each other, by depth of triggers; only the transaction that wrote the row last reads
+    -- these.
     announced        jsonb,
     touched          text,
     interleaved      boolean,
@@ -42,14 +43,16 @@ comment on column bds.clocks.floor is 'The earliest updatedAt that the transacti
 comment on column bds.clocks.month is 'The month (UTC) of its last change';
 comment on column bds.clocks.month_id is 'The first change id of that month';
 comment on column bds.clocks.announced is
-    'The collection that a child''s log trigger is about to add to its parents, by the depth of the update that does it: {"2": "items"}';
+    'The collection that a child''s log trigger is about to add to its parents, by the depth of the update that does it: {"2": '
+    '"items"}';
 comment on column bds.clocks.touched is 'The announced collection of the statement that was logged last';
 comment on column bds.clocks.interleaved is
     'Whether the transaction has logged changes of its entity while the statement that was logged last was under way';
 comment on column bds.clocks.overtaken is
     'Whether another statement has logged changes since the first row of the statement that was logged last was stamped';
 comment on column bds.clocks.settles is 'The depth at which updates complete records of the transaction, see bds_change_log.settle';
-comment on column bds.clocks.departed_at is 'When it moved to another place, after which it takes no writes here; null: it lives here';
+comment on column bds.clocks.departed_at is
+    'When it moved to another place, after which it takes no writes here; null: it lives here';
 comment on column bds.clocks.begun_at is
     'When it was created or restored: tells it from one that had its id, and the same positions, before';
 comment on column bds.clocks.positions is 'The last change id of each entity, by its name: {"units": 17}; it never decreases';
@@ -152,9 +155,11 @@ create table bds.settings (
 comment on table bds.settings is 'Settings of the operator for all companies';
 comment on column bds.settings.is_only is 'Always true: the table has one row';
 comment on column bds.settings.log_retention is
-    'Minimum time for which changes are kept of companies without a retention of their own; null: unlimited (see bds.set_retention)';
+    'Minimum time for which changes are kept of companies without a retention of their own; null: unlimited (see '
+    'bds.set_retention)';
 comment on column bds.settings.place is 'The name of this database among places: home has accounts and bds.directory';
-comment on column bds.settings.shards is 'Into how many shards tables are divided that a Citus cluster places; null: they are whole';
+comment on column bds.settings.shards is
+    'Into how many shards tables are divided that a Citus cluster places; null: they are whole';
 comment on column bds.settings.log_archive is 'Whether expired months are moved to bds.change_archive instead of being dropped';
 insert into bds.settings default values;
 

@@ -54,7 +54,8 @@ comment on column bds.imports.state is 'receiving, running, completed, partial, 
 comment on column bds.imports.atomic is 'What a failing record takes along: its batch, the whole import (true), or nothing (false)';
 comment on column bds.imports.position is 'The id of the company''s last change when it ended; null for one that did not run';
 comment on column bds.imports.dry_run is 'Whether everything is rolled back at the end';
-comment on column bds.imports.is_small is 'Whether it is staged in temporary tables of its session, in the transaction that runs it';
+comment on column bds.imports.is_small is
+    'Whether it is staged in temporary tables of its session, in the transaction that runs it';
 comment on column bds.imports.actor is 'Who has sent it';
 comment on column bds.imports.file is 'Name of the file that was sent; null if it had none';
 comment on column bds.imports.mapper is 'The mapper that has read the file; null: none';
@@ -65,8 +66,10 @@ comment on column bds.imports.bytes is 'Bytes received, decompressed';
 comment on column bds.imports.records is 'Records received, children included';
 comment on column bds.imports.done is 'Records done so far; one that is compared but not written counts half';
 comment on column bds.imports.phase is
-    'What a large import does with its records: comparing, writing, updating (by conditions), deleting, removing; a revert first is reading the log';
-comment on column bds.imports.waiting_for is 'The holder of the company''s turn that the import waits for, in words; null: it does not wait';
+    'What a large import does with its records: comparing, writing, updating (by conditions), deleting, removing; a revert first '
+    'is reading the log';
+comment on column bds.imports.waiting_for is
+    'The holder of the company''s turn that the import waits for, in words; null: it does not wait';
 comment on column bds.imports.entities is 'Counts of each entity: {"products": {"created": 1, "updated": 0, ...}}';
 comment on column bds.imports.error_count is 'Number of errors; bds.import_errors keeps the first ones';
 comment on column bds.imports.reverts is 'The change set that is undone; null: rows of a document are imported';

@@ -107,11 +107,13 @@ create unlogged table bds.wrong_logins (
     constraint email_hash_is_sha256 check (octet_length(email_hash) = 32)
 ) with (fillfactor = 50);
 comment on table bds.wrong_logins is
-    'Counts of wrong logins with each email address, of a user or not, from all networks, in the hour that begins with the first one';
+    'Counts of wrong logins with each email address, of a user or not, from all networks, in the hour that begins with the first '
+    'one';
 comment on column bds.wrong_logins.email_hash is
     'SHA-256 of the email address in lower case: people type other things into that field, too, and of any length';
 comment on column bds.wrong_logins.first_at is 'Time of the first wrong one';
-comment on column bds.wrong_logins.count is 'Number of wrong ones since then; running logins count as wrong until they turn out to be correct';
+comment on column bds.wrong_logins.count is
+    'Number of wrong ones since then; running logins count as wrong until they turn out to be correct';
 
 create index wrong_logins_first_at on bds.wrong_logins (first_at);
 

@@ -117,8 +117,8 @@ begin
         if is_single then
             -- the same as below, without numbering and the machinery of a join
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             select company, base + 1, 'orderItems', r.id, 'create', case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -128,8 +128,8 @@ begin
             from new_rows r;
         else
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
             -- went back meanwhile.
@@ -144,22 +144,25 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
-            -- in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
+            -- joins in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'orderItems', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from new_rows r
-            left join lateral (select t.id, t.updated_at from data.order_items t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and t.updated_at is distinct from r.updated_at
+            left join lateral (
+                select t.id, t.updated_at from data.order_items t where t.company_id = company and t.id = r.id offset 0
+            ) t on true
+            where r.company_id = company
+                and t.updated_at is distinct from r.updated_at
             having count(*) > 0;
         end if;
         if to_regclass('data.orders') is null then
             perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = 'orders';
         end if;
-        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped before the
-        -- floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for each, where
-        -- `= any` would search the array for each parent.
+        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped
+        -- before the floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for
+        -- each, where `= any` would search the array for each parent.
         parents := array(
             select distinct t.order_id from new_rows t where t.company_id = company
         );
@@ -181,7 +184,9 @@ begin
             if logged <> cardinality(parents) then
                 raise exception using
                     errcode = 'triggered_data_change_violation',
-                    message = format('a trigger of %s skips the update that records the change of %L', 'data.orders', 'items');
+                    message = format(
+                        'a trigger of %s skips the update that records the change of %L', 'data.orders', 'items'
+                    );
             end if;
             perform set_config('bds.touching', coalesce(claims, ''), true);
         end if;
@@ -255,22 +260,25 @@ begin
             raise exception using
                 errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
         end if;
-        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of its
-        -- rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these rows since
-        -- the first was stamped; those keep their records.  Planned with the transition tables as they are.
+        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of
+        -- its rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these
+        -- rows since the first was stamped; those keep their records.  Planned with the transition tables as they are.
         if turn.settles then
             perform set_config('enable_nestloop', 'off', true);
             execute $statement$
                 update bds.change_log l
                 set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
-                from (select r.id, hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0) as hash, json_object(
+                from (
+                    select r.id, hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0) as hash, json_object(
                 'description' : case when o.description is distinct from r.description then coalesce(to_json(o.description), 'null'::json) end,
                 'quantity' : case when o.quantity is distinct from r.quantity then coalesce(to_json(o.quantity), 'null'::json) end,
                 'price' : case when o.price is distinct from r.price then coalesce(to_json(o.price), 'null'::json) end,
                 'orderId' : case when o.order_id is distinct from r.order_id then coalesce(to_json(o.order_id), 'null'::json) end,
                 'productId' : case when o.product_id is distinct from r.product_id then coalesce(to_json(o.product_id), 'null'::json) end
                 absent on null returning json
-            )::jsonb as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
+            )::jsonb as old
+                    from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
+                ) s
                 join (
                     select w.row_id, max(w.id) as id
                     from bds.change_log w
@@ -286,15 +294,17 @@ begin
             if logged <> changes then
                 raise exception using
                     errcode = 'BD004',
-                    message = format('%s of %s rows of %s have no change record of this transaction', changes - logged, changes, 'orderItems');
+                    message = format(
+                        '%s of %s rows of %s have no change record of this transaction', changes - logged, changes, 'orderItems'
+                    );
             end if;
             return null;
         end if;
         if is_single then
             -- the same as below, without numbering and the machinery of a join
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             select company, base + 1, 'orderItems', r.id, 'update', case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -308,21 +318,23 @@ begin
                 'productId' : case when o.product_id is distinct from r.product_id then coalesce(to_json(o.product_id), 'null'::json) end
                 absent on null returning json
             )::jsonb
-            from new_rows r join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
+            from new_rows r
+            join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
         else
-            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop between
-            -- them would be quadratic.
+            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop
+            -- between them would be quadratic.
             perform set_config('enable_nestloop', 'off', true);
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
             -- went back meanwhile.
             select company, base + row_number() over w, 'orderItems', r.id, 'update',
                 case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
-                o.updated_at, case when turn.touched is not null then array[turn.touched] end,
+                o.updated_at,
+                case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
                 json_object(
                 'description' : case when o.description is distinct from r.description then coalesce(to_json(o.description), 'null'::json) end,
@@ -347,22 +359,25 @@ begin
                 hint = 'a trigger that fires after bds_2_stamp has changed them';
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
-            -- in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
+            -- joins in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'orderItems', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from new_rows r
-            left join lateral (select t.id, t.updated_at from data.order_items t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and t.updated_at is distinct from r.updated_at
+            left join lateral (
+                select t.id, t.updated_at from data.order_items t where t.company_id = company and t.id = r.id offset 0
+            ) t on true
+            where r.company_id = company
+                and t.updated_at is distinct from r.updated_at
             having count(*) > 0;
         end if;
         if to_regclass('data.orders') is null then
             perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = 'orders';
         end if;
-        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped before the
-        -- floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for each, where
-        -- `= any` would search the array for each parent.
+        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped
+        -- before the floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for
+        -- each, where `= any` would search the array for each parent.
         parents := array(
             select distinct t.order_id from new_rows t where t.company_id = company
             union select t.order_id from old_rows t where t.company_id = company
@@ -385,7 +400,9 @@ begin
             if logged <> cardinality(parents) then
                 raise exception using
                     errcode = 'triggered_data_change_violation',
-                    message = format('a trigger of %s skips the update that records the change of %L', 'data.orders', 'items');
+                    message = format(
+                        'a trigger of %s skips the update that records the change of %L', 'data.orders', 'items'
+                    );
             end if;
             perform set_config('bds.touching', coalesce(claims, ''), true);
         end if;
@@ -454,8 +471,8 @@ begin
         if is_single then
             -- the same as below, without numbering and the machinery of a join
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             select company, base + 1, 'orderItems', r.id, 'delete', at,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -474,8 +491,8 @@ begin
             from old_rows r;
         else
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
             -- went back meanwhile.
@@ -499,22 +516,25 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
-            -- in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
+            -- joins in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'orderItems', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from old_rows r
-            left join lateral (select t.id, t.updated_at from data.order_items t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and t.id is not null
+            left join lateral (
+                select t.id, t.updated_at from data.order_items t where t.company_id = company and t.id = r.id offset 0
+            ) t on true
+            where r.company_id = company
+                and t.id is not null
             having count(*) > 0;
         end if;
         if to_regclass('data.orders') is null then
             perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = 'orders';
         end if;
-        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped before the
-        -- floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for each, where
-        -- `= any` would search the array for each parent.
+        -- A parent changes with its children, an old one with a child that was moved.  The company is locked: a parent stamped
+        -- before the floor has no record of this transaction.  For an array the planner expects ten elements: it probes the key for
+        -- each, where `= any` would search the array for each parent.
         parents := array(
             select distinct t.order_id from old_rows t where t.company_id = company
         );
@@ -536,7 +556,9 @@ begin
             if logged <> cardinality(parents) then
                 raise exception using
                     errcode = 'triggered_data_change_violation',
-                    message = format('a trigger of %s skips the update that records the change of %L', 'data.orders', 'items');
+                    message = format(
+                        'a trigger of %s skips the update that records the change of %L', 'data.orders', 'items'
+                    );
             end if;
             perform set_config('bds.touching', coalesce(claims, ''), true);
         end if;

@@ -117,8 +117,8 @@ begin
         if is_single then
             -- the same as below, without numbering and the machinery of a join
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             select company, base + 1, 'products', r.id, 'create', case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -128,8 +128,8 @@ begin
             from new_rows r;
         else
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
             -- went back meanwhile.
@@ -144,14 +144,17 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
-            -- in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
+            -- joins in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'products', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from new_rows r
-            left join lateral (select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and t.updated_at is distinct from r.updated_at
+            left join lateral (
+                select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0
+            ) t on true
+            where r.company_id = company
+                and t.updated_at is distinct from r.updated_at
             having count(*) > 0;
         end if;
         exit when company = last;
@@ -221,15 +224,16 @@ begin
             raise exception using
                 errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
         end if;
-        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of its
-        -- rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these rows since
-        -- the first was stamped; those keep their records.  Planned with the transition tables as they are.
+        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of
+        -- its rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these
+        -- rows since the first was stamped; those keep their records.  Planned with the transition tables as they are.
         if turn.settles then
             perform set_config('enable_nestloop', 'off', true);
             execute $statement$
                 update bds.change_log l
                 set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
-                from (select r.id, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0) as hash, json_object(
+                from (
+                    select r.id, hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0) as hash, json_object(
                 'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
                 'name' : case when o.name is distinct from r.name then coalesce(to_json(o.name), 'null'::json) end,
                 'description' : case when o.description is distinct from r.description then coalesce(to_json(o.description), 'null'::json) end,
@@ -239,7 +243,9 @@ begin
                 'categoryId' : case when o.category_id is distinct from r.category_id then coalesce(to_json(o.category_id), 'null'::json) end,
                 'unitId' : case when o.unit_id is distinct from r.unit_id then coalesce(to_json(o.unit_id), 'null'::json) end
                 absent on null returning json
-            )::jsonb as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
+            )::jsonb as old
+                    from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
+                ) s
                 join (
                     select w.row_id, max(w.id) as id
                     from bds.change_log w
@@ -255,15 +261,17 @@ begin
             if logged <> changes then
                 raise exception using
                     errcode = 'BD004',
-                    message = format('%s of %s rows of %s have no change record of this transaction', changes - logged, changes, 'products');
+                    message = format(
+                        '%s of %s rows of %s have no change record of this transaction', changes - logged, changes, 'products'
+                    );
             end if;
             return null;
         end if;
         if is_single then
             -- the same as below, without numbering and the machinery of a join
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             select company, base + 1, 'products', r.id, 'update', case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -280,21 +288,23 @@ begin
                 'unitId' : case when o.unit_id is distinct from r.unit_id then coalesce(to_json(o.unit_id), 'null'::json) end
                 absent on null returning json
             )::jsonb
-            from new_rows r join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
+            from new_rows r
+            join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
         else
-            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop between
-            -- them would be quadratic.
+            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop
+            -- between them would be quadratic.
             perform set_config('enable_nestloop', 'off', true);
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
             -- went back meanwhile.
             select company, base + row_number() over w, 'products', r.id, 'update',
                 case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
-                o.updated_at, case when turn.touched is not null then array[turn.touched] end,
+                o.updated_at,
+                case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
                 json_object(
                 'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
@@ -322,14 +332,17 @@ begin
                 hint = 'a trigger that fires after bds_2_stamp has changed them';
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
-            -- in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
+            -- joins in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'products', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from new_rows r
-            left join lateral (select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and t.updated_at is distinct from r.updated_at
+            left join lateral (
+                select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0
+            ) t on true
+            where r.company_id = company
+                and t.updated_at is distinct from r.updated_at
             having count(*) > 0;
         end if;
         exit when company = last;
@@ -394,8 +407,8 @@ begin
         if is_single then
             -- the same as below, without numbering and the machinery of a join
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             select company, base + 1, 'products', r.id, 'delete', at,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -417,8 +430,8 @@ begin
             from old_rows r;
         else
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
             -- went back meanwhile.
@@ -445,14 +458,17 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
-            -- in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
+            -- joins in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'products', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from old_rows r
-            left join lateral (select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and t.id is not null
+            left join lateral (
+                select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0
+            ) t on true
+            where r.company_id = company
+                and t.id is not null
             having count(*) > 0;
         end if;
         exit when company = last;

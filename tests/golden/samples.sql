@@ -117,8 +117,8 @@ begin
         if is_single then
             -- the same as below, without numbering and the machinery of a join
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             select company, base + 1, 'samples', r.id, 'create', case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -128,8 +128,8 @@ begin
             from new_rows r;
         else
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
             -- went back meanwhile.
@@ -144,14 +144,17 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
-            -- in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
+            -- joins in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'samples', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from new_rows r
-            left join lateral (select t.id, t.updated_at from data.samples t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and t.updated_at is distinct from r.updated_at
+            left join lateral (
+                select t.id, t.updated_at from data.samples t where t.company_id = company and t.id = r.id offset 0
+            ) t on true
+            where r.company_id = company
+                and t.updated_at is distinct from r.updated_at
             having count(*) > 0;
         end if;
         exit when company = last;
@@ -221,15 +224,16 @@ begin
             raise exception using
                 errcode = 'BD004', message = 'bds.touching was set, which only the change log sets', hint = 'reset bds.touching';
         end if;
-        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of its
-        -- rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these rows since
-        -- the first was stamped; those keep their records.  Planned with the transition tables as they are.
+        -- Where the clock tells so (bds_change_log.settle), the update completes the records that this transaction has written of
+        -- its rows: one record then says what the transaction did to a row.  Triggers of others may have logged changes of these
+        -- rows since the first was stamped; those keep their records.  Planned with the transition tables as they are.
         if turn.settles then
             perform set_config('enable_nestloop', 'off', true);
             execute $statement$
                 update bds.change_log l
                 set row_hash = s.hash, old = case when l.operation = 'update' then s.old || l.old end
-                from (select r.id, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0) as hash, json_object(
+                from (
+                    select r.id, hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0) as hash, json_object(
                 'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
                 'words' : case when o.words is distinct from r.words then coalesce(to_json(o.words), 'null'::json) end,
                 'short' : case when o.short is distinct from r.short then coalesce(to_json(o.short), 'null'::json) end,
@@ -252,7 +256,9 @@ begin
                 'document' : case when record_image_ne(row(o.document), row(r.document)) then coalesce(to_json(o.document), 'null'::json) end,
                 'level' : case when o.level is distinct from r.level then coalesce(to_json(o.level), 'null'::json) end
                 absent on null returning json
-            )::jsonb as old from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id) s
+            )::jsonb as old
+                    from new_rows r join old_rows o on o.company_id = r.company_id and o.id = r.id
+                ) s
                 join (
                     select w.row_id, max(w.id) as id
                     from bds.change_log w
@@ -268,15 +274,17 @@ begin
             if logged <> changes then
                 raise exception using
                     errcode = 'BD004',
-                    message = format('%s of %s rows of %s have no change record of this transaction', changes - logged, changes, 'samples');
+                    message = format(
+                        '%s of %s rows of %s have no change record of this transaction', changes - logged, changes, 'samples'
+                    );
             end if;
             return null;
         end if;
         if is_single then
             -- the same as below, without numbering and the machinery of a join
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             select company, base + 1, 'samples', r.id, 'update', case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -306,21 +314,23 @@ begin
                 'level' : case when o.level is distinct from r.level then coalesce(to_json(o.level), 'null'::json) end
                 absent on null returning json
             )::jsonb
-            from new_rows r join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
+            from new_rows r
+            join old_rows o on (o.company_id, o.id) is not distinct from (r.company_id, r.id);
         else
-            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop between
-            -- them would be quadratic.
+            -- A plan made for one row is reused for a million, and to the planner both transition tables look alike: a nested loop
+            -- between them would be quadratic.
             perform set_config('enable_nestloop', 'off', true);
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
             -- went back meanwhile.
             select company, base + row_number() over w, 'samples', r.id, 'update',
                 case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
-                o.updated_at, case when turn.touched is not null then array[turn.touched] end,
+                o.updated_at,
+                case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
                 json_object(
                 'code' : case when o.code is distinct from r.code then coalesce(to_json(o.code), 'null'::json) end,
@@ -361,14 +371,17 @@ begin
                 hint = 'a trigger that fires after bds_2_stamp has changed them';
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
-            -- in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
+            -- joins in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'samples', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from new_rows r
-            left join lateral (select t.id, t.updated_at from data.samples t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and t.updated_at is distinct from r.updated_at
+            left join lateral (
+                select t.id, t.updated_at from data.samples t where t.company_id = company and t.id = r.id offset 0
+            ) t on true
+            where r.company_id = company
+                and t.updated_at is distinct from r.updated_at
             having count(*) > 0;
         end if;
         exit when company = last;
@@ -433,8 +446,8 @@ begin
         if is_single then
             -- the same as below, without numbering and the machinery of a join
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             select company, base + 1, 'samples', r.id, 'delete', at,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -469,8 +482,8 @@ begin
             from old_rows r;
         else
             insert into bds.change_log (
-                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id, last_updated_at, collections,
-                row_hash, old
+                company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
+                last_updated_at, collections, row_hash, old
             )
             -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
             -- went back meanwhile.
@@ -510,14 +523,17 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and joins
-            -- in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
+            -- joins in any way: here it can only probe the key.
             perform bds_change_log.put_in_order(
                 company, 'samples', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from old_rows r
-            left join lateral (select t.id, t.updated_at from data.samples t where t.company_id = company and t.id = r.id offset 0) t on true
-            where r.company_id = company and t.id is not null
+            left join lateral (
+                select t.id, t.updated_at from data.samples t where t.company_id = company and t.id = r.id offset 0
+            ) t on true
+            where r.company_id = company
+                and t.id is not null
             having count(*) > 0;
         end if;
         exit when company = last;
@@ -1855,7 +1871,8 @@ begin
         , ('clock', s."clock", pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$', 'a time such as 08:15:30', false)
         , ('at', s."at", pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$', 'a timestamp such as 2026-11-20T08:15:30Z', false)
         , ('span', s."span", case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end, 'a duration such as P1DT2H30M', false)
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval')
+            then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end, 'a duration such as P1DT2H30M', false)
         , ('key', s."key", pg_input_is_valid(s."key", 'uuid'), 'a UUID', false)
         , ('octets', s."octets", case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end, 'base64', false)
@@ -1863,7 +1880,8 @@ begin
         , ('level', s."level", pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits data.level', false)
     ) as v (field, given, is_valid, expected, identifies)
     where not (true and (s."short" is null or s."short" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)')) and (s."padded" is null or s."padded" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)')) and (s."mood" is null or s."mood" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood')) and (s."small" is null or s."small" = e'\x01' or pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$') and (s."whole" is null or s."whole" = e'\x01' or pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$') and (s."long" is null or s."long" = e'\x01' or pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$') and (s."amount" is null or s."amount" = e'\x01' or pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric')) and (s."free" is null or s."free" = e'\x01' or pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric')) and (s."single" is null or s."single" = e'\x01' or pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]') and (s."double" is null or s."double" = e'\x01' or pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]') and (s."flag" is null or s."flag" = e'\x01' or pg_input_is_valid(s."flag", 'boolean')) and (s."day" is null or s."day" = e'\x01' or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$') and (s."clock" is null or s."clock" = e'\x01' or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$') and (s."at" is null or s."at" = e'\x01' or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$') and (s."span" is null or s."span" = e'\x01' or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end) and (s."key" is null or s."key" = e'\x01' or pg_input_is_valid(s."key", 'uuid')) and (s."octets" is null or s."octets" = e'\x01' or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval')
+            then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end) and (s."key" is null or s."key" = e'\x01' or pg_input_is_valid(s."key", 'uuid')) and (s."octets" is null or s."octets" = e'\x01' or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s."document" is null or s."document" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$') and (s."level" is null or s."level" = e'\x01' or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$')) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
 end
 
@@ -1924,7 +1942,8 @@ from (
         , case when s."clock" is null then t.clock when s."clock" = e'\x01' then null else case when $3 or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$' then s."clock"::time without time zone end end as clock, t.clock as "stored clock"
         , case when s."at" is null then t.at when s."at" = e'\x01' then null else case when $3 or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s."at"::timestamp with time zone end end as at, t.at as "stored at"
         , case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end as span, t.span as "stored span"
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval')
+            then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end as span, t.span as "stored span"
         , case when s."key" is null then t.key when s."key" = e'\x01' then null else case when $3 or pg_input_is_valid(s."key", 'uuid') then s."key"::uuid end end as key, t.key as "stored key"
         , case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end as octets, t.octets as "stored octets"
@@ -2081,7 +2100,8 @@ begin
     from (
         select count(*) as rows,
             bool_and(true and (s."short" is null or s."short" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)')) and (s."padded" is null or s."padded" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)')) and (s."mood" is null or s."mood" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood')) and (s."small" is null or s."small" = e'\x01' or pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$') and (s."whole" is null or s."whole" = e'\x01' or pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$') and (s."long" is null or s."long" = e'\x01' or pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$') and (s."amount" is null or s."amount" = e'\x01' or pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric')) and (s."free" is null or s."free" = e'\x01' or pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric')) and (s."single" is null or s."single" = e'\x01' or pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]') and (s."double" is null or s."double" = e'\x01' or pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]') and (s."flag" is null or s."flag" = e'\x01' or pg_input_is_valid(s."flag", 'boolean')) and (s."day" is null or s."day" = e'\x01' or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$') and (s."clock" is null or s."clock" = e'\x01' or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$') and (s."at" is null or s."at" = e'\x01' or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$') and (s."span" is null or s."span" = e'\x01' or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end) and (s."key" is null or s."key" = e'\x01' or pg_input_is_valid(s."key", 'uuid')) and (s."octets" is null or s."octets" = e'\x01' or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval')
+            then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end) and (s."key" is null or s."key" = e'\x01' or pg_input_is_valid(s."key", 'uuid')) and (s."octets" is null or s."octets" = e'\x01' or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s."document" is null or s."document" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$') and (s."level" is null or s."level" = e'\x01' or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$')) is not false as is_valid,
             array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
                 case when count(s."@where") > 0 then '@where' end
@@ -2170,7 +2190,8 @@ begin
                 , case when s."clock" is null then t.clock when s."clock" = e'\x01' then null else case when $3 or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$' then s."clock"::time without time zone end end as clock, t.clock as "stored clock"
                 , case when s."at" is null then t.at when s."at" = e'\x01' then null else case when $3 or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s."at"::timestamp with time zone end end as at, t.at as "stored at"
                 , case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end as span, t.span as "stored span"
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval')
+            then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end as span, t.span as "stored span"
                 , case when s."key" is null then t.key when s."key" = e'\x01' then null else case when $3 or pg_input_is_valid(s."key", 'uuid') then s."key"::uuid end end as key, t.key as "stored key"
                 , case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end as octets, t.octets as "stored octets"
@@ -2250,7 +2271,8 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
         and (not ('clock' = any ($2)) or case when s."clock" is null then t.clock when s."clock" = e'\x01' then null else case when $3 or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$' then s."clock"::time without time zone end end is not distinct from t.clock)
         and (not ('at' = any ($2)) or case when s."at" is null then t.at when s."at" = e'\x01' then null else case when $3 or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s."at"::timestamp with time zone end end is not distinct from t.at)
         and (not ('span' = any ($2)) or case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end is not distinct from t.span)
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval')
+            then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end is not distinct from t.span)
         and (not ('key' = any ($2)) or case when s."key" is null then t.key when s."key" = e'\x01' then null else case when $3 or pg_input_is_valid(s."key", 'uuid') then s."key"::uuid end end is not distinct from t.key)
         and (not ('octets' = any ($2)) or case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
@@ -2299,7 +2321,8 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
         and (not ('clock' = any ($2)) or case when s."clock" is null then t.clock when s."clock" = e'\x01' then null else case when $3 or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$' then s."clock"::time without time zone end end is not distinct from t.clock)
         and (not ('at' = any ($2)) or case when s."at" is null then t.at when s."at" = e'\x01' then null else case when $3 or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s."at"::timestamp with time zone end end is not distinct from t.at)
         and (not ('span' = any ($2)) or case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim(s."span", '-'), 'interval') then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end is not distinct from t.span)
+            and pg_input_is_valid(ltrim(s."span", '-'), 'interval')
+            then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end then (case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::interval end end is not distinct from t.span)
         and (not ('key' = any ($2)) or case when s."key" is null then t.key when s."key" = e'\x01' then null else case when $3 or pg_input_is_valid(s."key", 'uuid') then s."key"::uuid end end is not distinct from t.key)
         and (not ('octets' = any ($2)) or case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)

@@ -1,4 +1,4 @@
-"""Functions are short enough to be read at once."""
+"""Functions are short enough to be read at once, and lines of SQL are no longer than those of Python, which the linter checks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON, SQL = 40, 60  # lines of a function
+WIDTH = 132  # characters of a line
+OPEN = ("50_feed", "52_revert")  # folders of sql/ that still have longer lines
 
 DEFINED = re.compile(
     r"^create (?:or replace )?(?:function|procedure) ([\w.]+)\(.*?(?=^(?:create|comment on|insert into) |\Z)",
@@ -23,6 +25,16 @@ def test_functions_of_sql_have_at_most_60_lines(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     lengths = {found[1]: found[0].rstrip().count("\n") + 1 for pattern in (DEFINED, TEMPLATE) for found in pattern.finditer(text)}
     assert not {name: lines for name, lines in lengths.items() if lines > SQL}
+
+
+def test_lines_of_sql_have_at_most_132_characters() -> None:
+    paths = [path for path in sorted((ROOT / "sql").rglob("*.sql")) if path.parent.name not in OPEN]
+    assert [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > WIDTH
+    ] == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "app").rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix())
