@@ -52,10 +52,8 @@ begin
             rest := rest || coalesce('{' || nullif(array_to_string(parts[n + 1:last - 1], '{'), ''), '');
             if tag ^@ 'if' then
                 halves := string_to_array(rest, format('{else %s}', name));
-                filled := filled
-                    || bds_impl.expanded(
-                        coalesce(halves[case when value in ('null', 'false', '[]') then 2 else 1 end], ''), scope, member
-                    );
+                rest := coalesce(halves[case when value in ('null', 'false', '[]') then 2 else 1 end], '');
+                filled := filled || bds_impl.expanded(rest, scope, member);
             elsif value <> 'null' then
                 filled := filled || coalesce((
                     select string_agg(bds_impl.expanded(rest, scope, member || e.value), substr(tag, length(name) + 7) order by e.n)

@@ -119,8 +119,7 @@ begin
         select p.company_id, p.hook_id, case when d.gone then 'cancelled' else 'pending' end, p.change_set_id, p.size,
             bds_webhooks.body_of(c, p.hook_id, p.change_set_id, p.changes, made_at), made_at,
             case when not d.gone then made_at end, case when d.gone then made_at end
-        from planned p
-        join due d on d.company_id = p.company_id and d.hook_id = p.hook_id
+        from planned p join due d on d.company_id = p.company_id and d.hook_id = p.hook_id
         join bds.companies c on c.id = p.company_id
         where p.goes
         order by p.company_id, p.hook_id, p.first_id  -- numbers follow the order of sending
