@@ -184,13 +184,19 @@ def test_a_public_function_whose_result_changes_is_refused_by_its_line(database_
         migrate.migrate(database_url)
 
 
-def test_a_public_function_whose_parameters_change_is_refused_by_its_line(database_url: str, own_sql: Path) -> None:
-    path = own_sql / "90_operation" / "1_operation.sql"
-    replace(path, "function bds.after_restore()\n", "function bds.after_restore(thoroughly boolean)\n")
-    replace(path, "comment on function bds.after_restore() is", "comment on function bds.after_restore(boolean) is")
-    line = 1 + path.read_text().split("function bds.after_restore")[0].count("\n")
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [("90_operation/1_operation.sql", "bds.after_restore"), ("60_webhooks/6_queue.sql", "bds_service.next_due")],
+)
+def test_a_public_function_whose_parameters_change_is_refused_by_its_line(
+    database_url: str, own_sql: Path, file: str, function: str
+) -> None:
+    path = own_sql / file
+    replace(path, f"function {function}()\n", f"function {function}(thoroughly boolean)\n")
+    replace(path, f"comment on function {function}() is", f"comment on function {function}(boolean) is")
+    line = 1 + path.read_text().split(f"function {function}")[0].count("\n")
     with pytest.raises(
-        migrate.MigrationError, match=rf"line {line}: bds.after_restore exists twice, .*boolean.*; a public function keeps"
+        migrate.MigrationError, match=rf"line {line}: {function} exists twice, .*boolean.*; a public function keeps"
     ):
         migrate.migrate(database_url)
 
