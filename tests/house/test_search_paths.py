@@ -1,4 +1,4 @@
-"""A function names its search_path where a caller may have another one, and nowhere else: it costs time, and is not inlined.
+"""A function names its search_path where a caller may have another one, and nowhere else: with one it is not inlined.
 
 Entered from outside are security definer and trigger functions, those of the schemas that sessions may use, and internals that the
 program, a view, a policy or a file of sql/ calls.  They name the path.  All others run under the path of what calls them.  A
