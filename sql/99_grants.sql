@@ -60,8 +60,8 @@ grant select on my.changes to bds_analyst;
 grant usage on schema data, staging to bds_operator, bds_writer;
 grant select on bds.import_columns to bds_operator, bds_writer;
 grant execute on function
-    bds.forget_version, bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_progress, bds.import_rows,
-    bds.import_run, bds.import_stage, bds.lock_company, bds.name_version, bds.revert, bds.set_context,
+    bds.forget_version, bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_progress,
+    bds.import_rows, bds.import_run, bds.import_stage, bds.lock_company, bds.name_version, bds.revert, bds.set_context,
     bds_service.import_note_positions, bds_service.import_received
     to bds_operator, bds_writer;
 

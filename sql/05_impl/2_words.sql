@@ -5,9 +5,9 @@ create function bds_impl.is_reserved(word text)
     language sql
     immutable
     return word = any (array[
-        'api', 'audit', 'auth', 'batch', 'changes', 'changesets', 'company', 'deliveries', 'diff', 'errors', 'export', 'healthz', 'hooks',
-        'import', 'imports', 'keys', 'login', 'logout', 'mappers', 'metadata', 'metrics', 'odata', 'preview', 'readyz', 'retry', 'revert',
-        'session', 'static', 'tenant', 'test', 'versions'
+        'api', 'audit', 'auth', 'batch', 'changes', 'changesets', 'company', 'deliveries', 'diff', 'errors', 'export', 'healthz',
+        'hooks', 'import', 'imports', 'keys', 'login', 'logout', 'mappers', 'metadata', 'metrics', 'odata', 'preview', 'readyz',
+        'retry', 'revert', 'session', 'static', 'tenant', 'test', 'versions'
     ]);
 comment on function bds_impl.is_reserved(text) is
     'Whether URLs of the service contain the word: no company or entity may have it as its name';

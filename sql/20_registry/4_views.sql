@@ -7,7 +7,8 @@ create function bds_registry.views_of(entity_name text)
 as $$
     select to_regclass(format(v.name, entity_name))
     from unnest(array[
-        'api.%I', 'my.%I', 'past.%I', 'past."%s_changed"', 'past."%s_unchanged"', 'past."%s_replaced"', 'past."%s_ends"', 'past."%s_diff"'
+        'api.%I', 'my.%I', 'past.%I', 'past."%s_changed"', 'past."%s_unchanged"', 'past."%s_replaced"', 'past."%s_ends"',
+        'past."%s_diff"'
     ]) with ordinality as v (name, n)
     where to_regclass(format(v.name, entity_name)) is not null
     order by v.n;
@@ -51,7 +52,8 @@ create or replace function bds.drop_views(entity_name text)
 as $$
 begin
     if not exists (select from bds.entities e where e.name = entity_name) then
-        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity_name), 'null'));
+        raise exception using
+            errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity_name), 'null'));
     end if;
     perform bds_registry.drop_views(entity_name);
 end

@@ -8,8 +8,8 @@
 
 create function bds_change_log.advance(
     company text, entity_name text, changes bigint, oldest timestamptz default null, newest timestamptz default null,
-    early bigint default 0, announces jsonb default null, out base bigint, out at timestamptz, out floor timestamptz, out touched text,
-    out settles boolean, out interleaved boolean, out overtaken boolean
+    early bigint default 0, announces jsonb default null, out base bigint, out at timestamptz, out floor timestamptz,
+    out touched text, out settles boolean, out interleaved boolean, out overtaken boolean
 )
     language plpgsql
 as $$
@@ -30,10 +30,9 @@ begin
             transaction_id = own,
             first_id = case when c.transaction_id = own then c.first_id else c.last_id + 1 end,
             floor = case when c.transaction_id = own then c.floor else c.last_updated_at + interval '1 microsecond' end,
-            month = date_trunc('month', greatest(c.last_updated_at, case when c.last_updated_at <= oldest then newest else now end), 'UTC'),
+            month = bds_change_log.month_of(c.last_updated_at, oldest, newest, now),
             month_id = case
-                when c.month = date_trunc('month', greatest(c.last_updated_at, case when c.last_updated_at <= oldest then newest else now end), 'UTC')
-                    then c.month_id
+                when c.month = bds_change_log.month_of(c.last_updated_at, oldest, newest, now) then c.month_id
                 else c.last_id + 1 + case when c.last_updated_at <= oldest then early else 0 end
             end,
             positions = case
@@ -51,7 +50,8 @@ begin
             overtaken = coalesce(c.last_updated_at > oldest, true)
         where c.ctid = clock_at and c.company_id = company
         returning c.last_id - case when c.settles = depth then 0 else changes end, c.last_updated_at, c.floor, c.touched,
-            coalesce(c.settles = depth, false), c.interleaved, c.overtaken, case when c.month_id > c.last_id - changes then c.month end, c.month_id,
+            coalesce(c.settles = depth, false), c.interleaved, c.overtaken,
+            case when c.month_id > c.last_id - changes then c.month end, c.month_id,
             -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
             coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true),
             set_config('bds.clock', c.ctid::text, true),
@@ -66,24 +66,23 @@ begin
 end
 $$;
 comment on function bds_change_log.advance(text, text, bigint, timestamptz, timestamptz, bigint, jsonb) is
-    'Takes change ids from the company''s clock for the rows of a statement, stamped between oldest and newest (null: deleted), so many of them '
-    '(early) before the month of the newest. Returns base, the id '
-    'before the first of them; at, the time of these changes, which is never less than the time of an earlier change; floor, the earliest '
-    'stamp of this transaction; the collection if the statement touches parents (announces: {"2": "items"}, for the next statement at that '
-    'depth of triggers); '
-    'whether it settles, see bds_change_log.settle, and has taken no ids; whether it interleaved with others, see put_in_order; and whether it was '
-    'overtaken: others have logged changes since its first row was stamped, so that its changes have the time `at`, not their rows''';
+    'Takes change ids from the company''s clock for the rows of a statement, stamped between oldest and newest (null: deleted), so '
+    'many of them (early) before the month of the newest. Returns base, the id before the first of them; at, the time of these '
+    'changes, which is never less than the time of an earlier change; floor, the earliest stamp of this transaction; the '
+    'collection if the statement touches parents (announces: {"2": "items"}, for the next statement at that depth of triggers); '
+    'whether it settles, see bds_change_log.settle, and has taken no ids; whether it interleaved with others, see put_in_order; '
+    'and whether it was overtaken: others have logged changes since its first row was stamped, so that its changes have the time '
+    '`at`, not their rows''';
 
 create function bds_change_log.ring(company text)
     returns text
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     ms bigint := 1000 * extract(epoch from clock_timestamp());
 begin
-    -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock went back, the
-    -- bell may be far ahead.  One that has notified cannot be prepared, and this one must not be, whatever turn it claims.
+    -- While the keeper of the bell is awake it notifies, so that this commit waits for no other.  If the machine's clock went back,
+    -- the bell may be far ahead.  One that has notified cannot be prepared, and this one must not be, whatever turn it claims.
     if exists (select from bds.bell b where b.last_value between ms and ms + 1000) then
         return bds_change_log.forbid_prepare()::text;
     end if;
@@ -91,24 +90,38 @@ begin
     return null;
 end
 $$;
-comment on function bds_change_log.ring(text) is 'Notifies of the first change of a transaction, unless the keeper of the bell is awake, who does so';
+comment on function bds_change_log.ring(text) is
+    'Notifies of the first change of a transaction, unless the keeper of the bell is awake, who does so';
 
-create function bds_change_log.begin_months(company text, oldest timestamptz, month timestamptz, first bigint, first_of_month bigint)
+create function bds_change_log.month_of(last timestamptz, oldest timestamptz, newest timestamptz, now timestamptz)
+    returns timestamptz
+    language sql
+    immutable
+    return date_trunc('month', greatest(last, case when last <= oldest then newest else now end), 'UTC');
+comment on function bds_change_log.month_of(timestamptz, timestamptz, timestamptz, timestamptz) is
+    'The month of the last change of a statement that follows a change at a time: that of its newest row, or of now if it was '
+    'overtaken';
+
+create function bds_change_log.begin_months(
+    company text, oldest timestamptz, month timestamptz, first bigint, first_of_month bigint
+)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     before timestamptz := date_trunc('month', oldest, 'UTC');
 begin
-    if first < first_of_month and not exists (select from bds.change_months m where m.company_id = company and m.month = before) then
+    if first < first_of_month
+        and not exists (select from bds.change_months m where m.company_id = company and m.month = before)
+    then
         perform bds_change_log.begin_month(company, before, first);
     end if;
     perform bds_change_log.begin_month(company, month, first_of_month);
 end
 $$;
 comment on function bds_change_log.begin_months(text, timestamptz, timestamptz, bigint, bigint) is
-    'Stores the first change of a company in a month, and in the month before if a statement over its end has the first one there, too';
+    'Stores the first change of a company in a month, and in the month before if a statement over its end has the first one there, '
+    'too';
 
 create function bds_change_log.refuse_turn(company text)
     returns void

@@ -52,7 +52,10 @@ begin
         select * into turn from bds_change_log.advance(
             company, {entity:L}, changes, {if deletes}null, null, 0{else deletes}oldest, newest, case
                 when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
-                else (select count(*) from {rows} r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+                else (
+                    select count(*) from {rows} r
+                    where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC')
+                )
             end{end deletes},
             {if parent}jsonb_build_object(depth + 1, {collection:L}){else parent}null{end parent}
         );
@@ -104,9 +107,14 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            select company, base + 1, {entity:L}, r.id, {operation:L}, {if deletes}at{else deletes}case when turn.overtaken then at else r.updated_at end{end deletes},
+            select company, base + 1, {entity:L}, r.id, {operation:L},
+                {if deletes}at{else deletes}case when turn.overtaken then at else r.updated_at end{end deletes},
                 pg_current_xact_id(), actor, db_user, change_set,
-                {if updates}o.updated_at, case when turn.touched is not null then array[turn.touched] end{else updates}null, null{end updates},
+                {if updates}
+                o.updated_at, case when turn.touched is not null then array[turn.touched] end,
+                {else updates}
+                null, null,
+                {end updates}
                 {hash},
                 {old}
             from {rows} r{if updates}
@@ -121,8 +129,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
-            -- went back meanwhile.
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the
+            -- machine's clock went back meanwhile.
             select company, base + row_number() over w, {entity:L}, r.id, {operation:L},
                 {if deletes}at{else deletes}case when turn.overtaken then at else max(r.updated_at) over w end{end deletes},
                 pg_current_xact_id(), actor, db_user, change_set,

@@ -7,8 +7,8 @@ create function bds_change_log.install_triggers(this bds.entities)
     language plpgsql
 as $$
 begin
-    -- New rows get their time from the default, which takes 2 microseconds less than a trigger.  bds_2_stamp_new is for rows that bring a
-    -- time, for a session that has named no company, and for a clock that went back.
+    -- New rows get their time from the default, which takes 2 microseconds less than a trigger.  bds_2_stamp_new is for rows that
+    -- bring a time, for a session that has named no company, and for a clock that went back.
     perform bds_registry.run(bds_impl.fill(
         $sql$
 alter table {table} alter column updated_at set default clock_timestamp();

@@ -64,7 +64,8 @@ as $$
         )
     )
 $$;
-comment on function bds_past.later(text, text, text) is 'SQL for the changes l of an entity after a version, whose time is given, too';
+comment on function bds_past.later(text, text, text) is
+    'SQL for the changes l of an entity after a version, whose time is given, too';
 
 create function bds_past.unchanged(this bds.entities)
     returns text

@@ -1,5 +1,5 @@
--- The views of schema past.  E has the columns of the entity's view in schema api: its rows as of the version that the session has named.
--- They are the union of E_unchanged, rows that have not changed since that version, and E_changed, rows that have.
+-- The views of schema past.  E has the columns of the entity's view in schema api: its rows as of the version that the session has
+-- named.  They are the union of E_unchanged, rows that have not changed since that version, and E_changed, rows that have.
 --
 -- E_unchanged is read through the indexes of the table, as current rows are; E_changed rebuilds its rows from the changes since.
 -- E_replaced has the values that these changes have replaced, null for others: together with an index of the table it tells which
@@ -26,8 +26,8 @@ create function bds_past.in_session(parts text)
         '$6', $sql$current_setting('bds.since_time', true)::timestamptz$sql$
     );
 comment on function bds_past.in_session(text) is
-    'SQL with $1 to $6 replaced by the settings of the session; the planner evaluates current_setting() only where it stands in the '
-    'view itself';
+    'SQL with $1 to $6 replaced by the settings of the session; the planner evaluates current_setting() only where it stands in '
+    'the view itself';
 
 create function bds_past.value(this bds.fields)
     returns text
@@ -91,7 +91,8 @@ declare
 begin
     for view, definition in
         with parts (part, row, source) as (
-            values ('unchanged', 't', bds_past.unchanged(this)), ('changed', 'g', bds_past.changed(this)), ('replaced', 'g', bds_past.replaced(this))
+            values ('unchanged', 't', bds_past.unchanged(this)), ('changed', 'g', bds_past.changed(this)),
+                ('replaced', 'g', bds_past.replaced(this))
         ),
         selects as (
             select p.part, bds_impl.fill(

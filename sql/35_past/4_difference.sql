@@ -1,8 +1,8 @@
 -- The difference of two versions: the rows that differ, each as it was at the one end and as it is at the other.
 --
--- It is found from the log alone: a row that differs has a change between the two, and its last one stands for it.  From the current
--- row the later changes are undone, which gives the later end; from that the changes in between, which gives the earlier one.  So the
--- time follows the changes that are read, and a page in the order of the changes begins where the last one has ended.
+-- It is found from the log alone: a row that differs has a change between the two, and its last one stands for it.  From the
+-- current row the later changes are undone, which gives the later end; from that the changes in between, which gives the earlier
+-- one.  So the time follows the changes that are read, and a page in the order of the changes begins where the last one has ended.
 --
 -- Beside $1 to $4 (1_parts.sql), which are of the later end, $5 is the version of the earlier end and $6 its time.
 
@@ -10,24 +10,24 @@ create function bds_past.merged(this bds.entities, changes text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_impl.fill(
         $sql$(
         select past.merge({old} order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from {changes} and l.row_id = c.row_id
     )$sql$,
         'old', bds_past.old_value(this.name), 'changes', changes
     );
 $$;
-comment on function bds_past.merged(bds.entities, text) is 'SQL for the changes l of the row of change c as one row: their merged old values (state)';
+comment on function bds_past.merged(bds.entities, text) is
+    'SQL for the changes l of the row of change c as one row: their merged old values (state)';
 
 create function bds_past.difference_scope(this bds.entities)
     returns jsonb
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object(
         'entity', this.name, 'table', this.table_name::text, 'updated_at', bds_past.updated_at(),
@@ -36,7 +36,8 @@ as $$
         'between', bds_past.merged(this, bds_past.later(this.name, '$5', '$6') || ' and l.id <= c.id'),
         'changes_between', bds_past.later(this.name, '$5', '$6'),
         'fields', jsonb_agg(
-            jsonb_build_object('field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'))
+            jsonb_build_object(
+                'field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'))
             order by f.ordinal),
         'names', array_agg(f.name order by f.ordinal)::text,
         -- columns that the entity got later
@@ -55,7 +56,6 @@ create function bds_past.difference(this bds.entities)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select bds_impl.expand($sql$
 select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
@@ -70,11 +70,7 @@ cross join lateral (
         when g.first_id is null then case when t.id is not null then {present} end
         when g.first_id is distinct from g.created_id
             then {present} || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', {updated_at})
-    end
-    {each late}
-    - case when $4 < {begins} then {field:L} else '' end
-    {end late}
-    as state
+    end{each late} - case when $4 < {begins} then {field:L} else '' end{end late} as state
     from {later} g
     offset 0
 ) l
@@ -82,11 +78,7 @@ cross join lateral (
     select case
         when g.first_id is distinct from g.created_id
             then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', {updated_at})
-    end
-    {each late}
-    - case when $6 < {begins} then {field:L} else '' end
-    {end late}
-    as state
+    end{each late} - case when $6 < {begins} then {field:L} else '' end{end late} as state
     from {between} g
     offset 0
 ) e
@@ -97,7 +89,12 @@ cross join lateral (
         when e.state is null or l.state is null then {names:L}::text[]
         else array_remove(array[
             {each fields|,
-            }{if compared}case when o.{field:I}::text is distinct from n.{field:I}::text then {field:L} end{else compared}null{end compared}{end fields}
+            }{if compared}
+            case when o.{field:I}::text is distinct from n.{field:I}::text then {field:L} end
+            {else compared}
+            null
+            {end compared}
+            {end fields}
         ]::text[], null)
     end as columns
     offset 0
@@ -110,21 +107,22 @@ where c.company_id = $1 and c.entity = {entity:L} and c.id > $5 and c.id <= $2 a
     $sql$, bds_past.difference_scope(this));
 $$;
 comment on function bds_past.difference(bds.entities) is
-    'The query of the rows of an entity that differ between two versions: company_id, row_id, version (the last change in between), '
-    'operation, columns (those that differ; of a create or delete all), old and new (whole rows, null where there was none), and each '
-    'field of the later end under its name, of the earlier end under the number of its column, "@5"';
+    'The query of the rows of an entity that differ between two versions: company_id, row_id, version (the last change in '
+    'between), operation, columns (those that differ; of a create or delete all), old and new (whole rows, null where there was '
+    'none), and each field of the later end under its name, of the earlier end under the number of its column, "@5"';
 
 create function bds_past.install_difference(this bds.entities)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     scope jsonb := bds_past.difference_scope(this) || jsonb_build_object('rows', bds_past.in_session(bds_past.difference(this)));
+    view  text;
     part  record;
 begin
     for part in values
-        ('ends', 'as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation", d.columns as "@columns"
+        ('ends', 'as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation",
+    d.columns as "@columns"
     {each fields}
     , d.{field:I}, d."@{n}"
     {end fields}
@@ -135,14 +133,17 @@ from ({rows}) d'),
     {end fields}
 from ({rows}) d')
     loop
-        perform bds_registry.make_view(format('past.%I', this.name || '_' || part.column1), this, bds_impl.expand(part.column2, scope));
-        perform bds_registry.run(format('grant select on past.%I to bds_operator, bds_reader', this.name || '_' || part.column1));
-        perform bds_registry.run(format('comment on column past.%I.%I is %L', this.name || '_' || part.column1, c.name, c.description))
+        view := format('past.%I', this.name || '_' || part.column1);
+        perform bds_registry.make_view(view, this, bds_impl.expand(part.column2, scope));
+        perform bds_registry.run(format('grant select on %s to bds_operator, bds_reader', view));
+        perform bds_registry.run(format('comment on column %s.%I is %L', view, c.name, c.description))
         from (
             values (0, '@id', 'The row''s id', 'ends'), (0, '@version', 'The row''s last change between the two versions', null),
-                (0, '@operation', 'create, update or delete', null), (0, '@columns', 'The fields that differ; of a create or delete all', null)
+                (0, '@operation', 'create, update or delete', null),
+                (0, '@columns', 'The fields that differ; of a create or delete all', null)
             union all
-            select f.ordinal, '@' || f.ordinal, f.name || ' as of the earlier version', 'ends' from bds.fields f where f.entity = this.name
+            select f.ordinal, '@' || f.ordinal, f.name || ' as of the earlier version', 'ends'
+            from bds.fields f where f.entity = this.name
         ) c (n, name, description, alone)
         where c.alone is null or c.alone = part.column1;
     end loop;
@@ -197,7 +198,7 @@ begin
 end
 $$;
 comment on function bds.diff(text, text, bigint, bigint) is
-    'The rows of an entity that differ between two versions, in the order of their last changes in between: operation (create, update, '
-    'delete), columns, and their values at the two ends, of a create or delete the whole row, as bds.row_at gives it; version is that '
-    'last change. updatedAt is not compared. Raises BD002, BD005 and BD006 as bds.version_of does, BD005 for ends in the wrong order, '
-    'BD006 for a version at which the entity was not registered';
+    'The rows of an entity that differ between two versions, in the order of their last changes in between: operation (create, '
+    'update, delete), columns, and their values at the two ends, of a create or delete the whole row, as bds.row_at gives it; '
+    'version is that last change. updatedAt is not compared. Raises BD002, BD005 and BD006 as bds.version_of does, BD005 for ends '
+    'in the wrong order, BD006 for a version at which the entity was not registered';

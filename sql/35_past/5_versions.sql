@@ -4,7 +4,6 @@ create function bds_past.search(company text, at timestamptz, first bigint, last
     returns bigint
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
@@ -44,8 +43,8 @@ begin
 end
 $$;
 comment on function bds_past.search(text, timestamptz, bigint, bigint) is
-    'The last change that is not later than a time, of those that are kept, the one before them if all are later; null if retention has '
-    'just dropped one of them';
+    'The last change that is not later than a time, of those that are kept, the one before them if all are later; null if '
+    'retention has just dropped one of them';
 
 create or replace function bds_service.find_version(
     company text, version bigint default null, at timestamptz default null, name text default null, entity text default null,
@@ -90,10 +89,11 @@ begin
 end
 $$;
 comment on function bds_service.find_version(text, bigint, timestamptz, text, text) is
-    'A version by its id, as of a time or by its name, else the last one: its id and time (null if there is no such name, or a change was dropped meanwhile), '
-    'the time whose columns its rows have, the first change that is kept and the last one, the number of the last erasure; is_to_come and '
-    'is_unsure of a time: it lies ahead, or before what is kept; is_whole: the version does not split the changes of a transaction; registered_id: the first version at which an entity is '
-    'registered, null if it was at the version';
+    'A version by its id, as of a time or by its name, else the last one: its id and time (null if there is no such name, or a '
+    'change was dropped meanwhile), the time whose columns its rows have, the first change that is kept and the last one, the '
+    'number of the last erasure; is_to_come and is_unsure of a time: it lies ahead, or before what is kept; is_whole: the version '
+    'does not split the changes of a transaction; registered_id: the first version at which an entity is registered, null if it '
+    'was at the version';
 
 create or replace function bds.version_of(company text, "when" text)
     returns bigint
@@ -109,10 +109,14 @@ declare
     is_name boolean := "when" ~ '^[A-Za-z]';
     version record;
 begin
-    if not coalesce(is_id or is_name or "when" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}' and pg_input_is_valid("when", 'timestamptz'), false) then
+    if not coalesce(
+        is_id or is_name or "when" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}' and pg_input_is_valid("when", 'timestamptz'), false
+    ) then
         raise exception using
             errcode = 'BD005',
-            message = format('expected a version such as 17, a name or a time such as 2026-01-01T14:30:00Z, got %s', coalesce(quote_literal("when"), 'null'));
+            message = format(
+                'expected a version such as 17, a name or a time such as 2026-01-01T14:30:00Z, got %s',
+                coalesce(quote_literal("when"), 'null'));
     end if;
     perform bds_change_log.lock_first_change(company);
     select * into version
@@ -133,14 +137,14 @@ begin
 end
 $$;
 comment on function bds.version_of(text, text) is
-    'The version that an id, a name or a time (ISO 8601, without a zone UTC) means: the id of a change of the company, or 0. Raises BD005 for '
-    'what is none of these, BD002 for a name that nobody has given and for what is in the future, BD006 for what is no longer kept';
+    'The version that an id, a name or a time (ISO 8601, without a zone UTC) means: the id of a change of the company, or 0. '
+    'Raises BD005 for what is none of these, BD002 for a name that nobody has given and for what is in the future, BD006 for what '
+    'is no longer kept';
 
 create function bds_past.check_range(company text, from_version bigint, to_version bigint, entity text default null)
     returns void
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     begins timestamptz := bds_past.begin_of(entity);
@@ -149,21 +153,24 @@ begin
     if begins > bds_past.time_of(company, from_version) and from_version > 0 then
         raise exception using
             errcode = 'BD006',
-            message = format('%s was not registered at version %s: expected %s or later', entity, from_version, bds_past.registered_at(company, entity));
+            message = format(
+                '%s was not registered at version %s: expected %s or later', entity, from_version,
+                bds_past.registered_at(company, entity));
     elsif from_version > to_version then
         raise exception using
-            errcode = 'BD005', message = format('version %s comes after version %s: expected the earlier one first', from_version, to_version);
+            errcode = 'BD005',
+            message = format('version %s comes after version %s: expected the earlier one first', from_version, to_version);
     end if;
 end
 $$;
 comment on function bds_past.check_range(text, bigint, bigint, text) is
-    'Raises as bds_past.check_version, BD005 for ends in the wrong order, and BD006 for a version at which the entity was not registered';
+    'Raises as bds_past.check_version, BD005 for ends in the wrong order, and BD006 for a version at which the entity was not '
+    'registered';
 
 create function bds_past.registered_at(company text, entity text)
     returns bigint
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select v.id + case when v.logged_at < b.at then 1 else 0 end
     from bds_past.begin_of(entity) b (at)
@@ -202,13 +209,12 @@ begin
 end
 $$;
 comment on function bds.set_range(text, bigint, bigint) is
-    'Names the company and two versions for this transaction: past."<entity>_diff" has the rows that differ. Raises BD002, BD005 for ends in '
-    'the wrong order, BD006';
+    'Names the company and two versions for this transaction: past."<entity>_diff" has the rows that differ. Raises BD002, BD005 '
+    'for ends in the wrong order, BD006';
 
 create function bds_past.enter(company text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform bds_impl.require_resident(company);
@@ -220,7 +226,6 @@ comment on function bds_past.enter(text) is 'Names the company for this transact
 create function bds_past.set_end(company text, version bigint)
     returns void
     language sql
-    set search_path = pg_catalog, pg_temp
 as $$
     select set_config('bds.version', v.id::text, true), set_config('bds.version_time', v.logged_at::text, true),
         set_config('bds.moment', v.moment::text, true), set_config('bds.version_is_whole', v.is_whole::text, true)
@@ -242,12 +247,14 @@ declare
     is_new  boolean;
 begin
     perform bds.require_company(company);
-    if name is null or name !~ '^[A-Za-z][A-Za-z0-9_-]{0,62}$' or lower(name collate "C") in ('now', 'today', 'yesterday', 'infinity', 'epoch') then
+    if name is null or name !~ '^[A-Za-z][A-Za-z0-9_-]{0,62}$'
+        or lower(name collate "C") in ('now', 'today', 'yesterday', 'infinity', 'epoch')
+    then
         raise exception using
             errcode = 'BD005',
             message = format(
-                '%s is not a name of a version: expected a letter and up to 62 of A-Z a-z 0-9 _ -, and none of now, today, yesterday, '
-                'infinity, epoch', coalesce(quote_literal(name), 'null'));
+                '%s is not a name of a version: expected a letter and up to 62 of A-Z a-z 0-9 _ -, and none of now, today, '
+                'yesterday, infinity, epoch', coalesce(quote_literal(name), 'null'));
     end if;
     if given is null then
         given := (select v.last_id from bds_service.find_version(company) v);
@@ -255,14 +262,16 @@ begin
     perform bds_past.check_version(company, given);
     insert into bds.versions as v (company_id, name, version, at, actor)
     select company, name, given, nullif(bds_past.time_of(company, given), '-infinity'), bds_impl.actor(actor)
-    on conflict on constraint versions_pkey do update set version = excluded.version, at = excluded.at, actor = excluded.actor, created_at = excluded.created_at
+    on conflict on constraint versions_pkey do update
+        set version = excluded.version, at = excluded.at, actor = excluded.actor, created_at = excluded.created_at
     returning xmax = 0 into is_new;
     perform bds_impl.require_resident(company);
     return is_new;
 end
 $$;
 comment on function bds.name_version(text, text, bigint, text) is
-    'Gives a version a name, the last one by default, or moves the name to it; true if the name is new. A name keeps nothing from expiring';
+    'Gives a version a name, the last one by default, or moves the name to it; true if the name is new. A name keeps nothing from '
+    'expiring';
 
 create or replace function bds.forget_version(company text, name text)
     returns boolean

@@ -108,7 +108,10 @@ begin
         select * into turn from bds_change_log.advance(
             company, 'orderItems', changes, oldest, newest, case
                 when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
-                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+                else (
+                    select count(*) from new_rows r
+                    where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC')
+                )
             end,
             jsonb_build_object(depth + 1, 'items')
         );
@@ -120,7 +123,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            select company, base + 1, 'orderItems', r.id, 'create', case when turn.overtaken then at else r.updated_at end,
+            select company, base + 1, 'orderItems', r.id, 'create',
+                case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
@@ -131,8 +135,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
-            -- went back meanwhile.
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the
+            -- machine's clock went back meanwhile.
             select company, base + row_number() over w, 'orderItems', r.id, 'create',
                 case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -249,7 +253,10 @@ begin
         select * into turn from bds_change_log.advance(
             company, 'orderItems', changes, oldest, newest, case
                 when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
-                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+                else (
+                    select count(*) from new_rows r
+                    where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC')
+                )
             end,
             jsonb_build_object(depth + 1, 'items')
         );
@@ -306,7 +313,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            select company, base + 1, 'orderItems', r.id, 'update', case when turn.overtaken then at else r.updated_at end,
+            select company, base + 1, 'orderItems', r.id, 'update',
+                case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 o.updated_at, case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.description, r.quantity, r.price, r.order_id, r.product_id, r.updated_at), 0),
@@ -328,8 +336,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
-            -- went back meanwhile.
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the
+            -- machine's clock went back meanwhile.
             select company, base + row_number() over w, 'orderItems', r.id, 'update',
                 case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -474,7 +482,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            select company, base + 1, 'orderItems', r.id, 'delete', at,
+            select company, base + 1, 'orderItems', r.id, 'delete',
+                at,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 null,
@@ -494,8 +503,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
-            -- went back meanwhile.
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the
+            -- machine's clock went back meanwhile.
             select company, base + row_number() over w, 'orderItems', r.id, 'delete',
                 at,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -812,7 +821,8 @@ comment on column past."orderItems_unchanged"."updatedAt" is 'When the row last 
 
 grant select on past."orderItems_unchanged" to bds_operator, bds_reader;
 
-create or replace view past."orderItems_ends" as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation", d.columns as "@columns"
+create or replace view past."orderItems_ends" as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation",
+    d.columns as "@columns"
     , d.id, d."@2"
     , d.description, d."@3"
     , d.quantity, d."@4"
@@ -836,11 +846,11 @@ cross join lateral (
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb end
         when g.first_id is distinct from g.created_id
             then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
     ) g
     offset 0
@@ -849,11 +859,11 @@ cross join lateral (
     select case
         when g.first_id is distinct from g.created_id
             then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
     ) g
     offset 0
@@ -864,13 +874,24 @@ cross join lateral (
     select case
         when e.state is null or l.state is null then '{id,description,quantity,price,orderId,productId,updatedAt}'::text[]
         else array_remove(array[
-            null,
-            case when o.description::text is distinct from n.description::text then 'description' end,
-            case when o.quantity::text is distinct from n.quantity::text then 'quantity' end,
-            case when o.price::text is distinct from n.price::text then 'price' end,
-            case when o."orderId"::text is distinct from n."orderId"::text then 'orderId' end,
-            case when o."productId"::text is distinct from n."productId"::text then 'productId' end,
-            null
+                        null
+,
+
+            case when o.description::text is distinct from n.description::text then 'description' end
+,
+
+            case when o.quantity::text is distinct from n.quantity::text then 'quantity' end
+,
+
+            case when o.price::text is distinct from n.price::text then 'price' end
+,
+
+            case when o."orderId"::text is distinct from n."orderId"::text then 'orderId' end
+,
+
+            case when o."productId"::text is distinct from n."productId"::text then 'productId' end
+,
+                        null
         ]::text[], null)
     end as columns
     offset 0
@@ -952,11 +973,11 @@ cross join lateral (
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb end
         when g.first_id is distinct from g.created_id
             then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
     ) g
     offset 0
@@ -965,11 +986,11 @@ cross join lateral (
     select case
         when g.first_id is distinct from g.created_id
             then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
     ) g
     offset 0
@@ -980,13 +1001,24 @@ cross join lateral (
     select case
         when e.state is null or l.state is null then '{id,description,quantity,price,orderId,productId,updatedAt}'::text[]
         else array_remove(array[
-            null,
-            case when o.description::text is distinct from n.description::text then 'description' end,
-            case when o.quantity::text is distinct from n.quantity::text then 'quantity' end,
-            case when o.price::text is distinct from n.price::text then 'price' end,
-            case when o."orderId"::text is distinct from n."orderId"::text then 'orderId' end,
-            case when o."productId"::text is distinct from n."productId"::text then 'productId' end,
-            null
+                        null
+,
+
+            case when o.description::text is distinct from n.description::text then 'description' end
+,
+
+            case when o.quantity::text is distinct from n.quantity::text then 'quantity' end
+,
+
+            case when o.price::text is distinct from n.price::text then 'price' end
+,
+
+            case when o."orderId"::text is distinct from n."orderId"::text then 'orderId' end
+,
+
+            case when o."productId"::text is distinct from n."productId"::text then 'productId' end
+,
+                        null
         ]::text[], null)
     end as columns
     offset 0

@@ -108,7 +108,10 @@ begin
         select * into turn from bds_change_log.advance(
             company, 'products', changes, oldest, newest, case
                 when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
-                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+                else (
+                    select count(*) from new_rows r
+                    where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC')
+                )
             end,
             null
         );
@@ -120,7 +123,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            select company, base + 1, 'products', r.id, 'create', case when turn.overtaken then at else r.updated_at end,
+            select company, base + 1, 'products', r.id, 'create',
+                case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
@@ -131,8 +135,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
-            -- went back meanwhile.
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the
+            -- machine's clock went back meanwhile.
             select company, base + row_number() over w, 'products', r.id, 'create',
                 case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -213,7 +217,10 @@ begin
         select * into turn from bds_change_log.advance(
             company, 'products', changes, oldest, newest, case
                 when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
-                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+                else (
+                    select count(*) from new_rows r
+                    where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC')
+                )
             end,
             null
         );
@@ -273,7 +280,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            select company, base + 1, 'products', r.id, 'update', case when turn.overtaken then at else r.updated_at end,
+            select company, base + 1, 'products', r.id, 'update',
+                case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 o.updated_at, case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.code, r.name, r.description, r.barcode, r.price, r.active, r.category_id, r.unit_id, r.updated_at), 0),
@@ -298,8 +306,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
-            -- went back meanwhile.
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the
+            -- machine's clock went back meanwhile.
             select company, base + row_number() over w, 'products', r.id, 'update',
                 case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -410,7 +418,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            select company, base + 1, 'products', r.id, 'delete', at,
+            select company, base + 1, 'products', r.id, 'delete',
+                at,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 null,
@@ -433,8 +442,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
-            -- went back meanwhile.
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the
+            -- machine's clock went back meanwhile.
             select company, base + row_number() over w, 'products', r.id, 'delete',
                 at,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -775,7 +784,8 @@ comment on column past.products_unchanged."updatedAt" is 'When the row last chan
 
 grant select on past.products_unchanged to bds_operator, bds_reader;
 
-create or replace view past.products_ends as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation", d.columns as "@columns"
+create or replace view past.products_ends as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation",
+    d.columns as "@columns"
     , d.id, d."@2"
     , d.code, d."@3"
     , d.name, d."@4"
@@ -805,11 +815,11 @@ cross join lateral (
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb end
         when g.first_id is distinct from g.created_id
             then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
     ) g
     offset 0
@@ -818,11 +828,11 @@ cross join lateral (
     select case
         when g.first_id is distinct from g.created_id
             then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
     ) g
     offset 0
@@ -833,16 +843,33 @@ cross join lateral (
     select case
         when e.state is null or l.state is null then '{id,code,name,description,barcode,price,active,categoryId,unitId,updatedAt}'::text[]
         else array_remove(array[
-            null,
-            case when o.code::text is distinct from n.code::text then 'code' end,
-            case when o.name::text is distinct from n.name::text then 'name' end,
-            case when o.description::text is distinct from n.description::text then 'description' end,
-            case when o.barcode::text is distinct from n.barcode::text then 'barcode' end,
-            case when o.price::text is distinct from n.price::text then 'price' end,
-            case when o.active::text is distinct from n.active::text then 'active' end,
-            case when o."categoryId"::text is distinct from n."categoryId"::text then 'categoryId' end,
-            case when o."unitId"::text is distinct from n."unitId"::text then 'unitId' end,
-            null
+                        null
+,
+
+            case when o.code::text is distinct from n.code::text then 'code' end
+,
+
+            case when o.name::text is distinct from n.name::text then 'name' end
+,
+
+            case when o.description::text is distinct from n.description::text then 'description' end
+,
+
+            case when o.barcode::text is distinct from n.barcode::text then 'barcode' end
+,
+
+            case when o.price::text is distinct from n.price::text then 'price' end
+,
+
+            case when o.active::text is distinct from n.active::text then 'active' end
+,
+
+            case when o."categoryId"::text is distinct from n."categoryId"::text then 'categoryId' end
+,
+
+            case when o."unitId"::text is distinct from n."unitId"::text then 'unitId' end
+,
+                        null
         ]::text[], null)
     end as columns
     offset 0
@@ -942,11 +969,11 @@ cross join lateral (
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb end
         when g.first_id is distinct from g.created_id
             then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
     ) g
     offset 0
@@ -955,11 +982,11 @@ cross join lateral (
     select case
         when g.first_id is distinct from g.created_id
             then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
     ) g
     offset 0
@@ -970,16 +997,33 @@ cross join lateral (
     select case
         when e.state is null or l.state is null then '{id,code,name,description,barcode,price,active,categoryId,unitId,updatedAt}'::text[]
         else array_remove(array[
-            null,
-            case when o.code::text is distinct from n.code::text then 'code' end,
-            case when o.name::text is distinct from n.name::text then 'name' end,
-            case when o.description::text is distinct from n.description::text then 'description' end,
-            case when o.barcode::text is distinct from n.barcode::text then 'barcode' end,
-            case when o.price::text is distinct from n.price::text then 'price' end,
-            case when o.active::text is distinct from n.active::text then 'active' end,
-            case when o."categoryId"::text is distinct from n."categoryId"::text then 'categoryId' end,
-            case when o."unitId"::text is distinct from n."unitId"::text then 'unitId' end,
-            null
+                        null
+,
+
+            case when o.code::text is distinct from n.code::text then 'code' end
+,
+
+            case when o.name::text is distinct from n.name::text then 'name' end
+,
+
+            case when o.description::text is distinct from n.description::text then 'description' end
+,
+
+            case when o.barcode::text is distinct from n.barcode::text then 'barcode' end
+,
+
+            case when o.price::text is distinct from n.price::text then 'price' end
+,
+
+            case when o.active::text is distinct from n.active::text then 'active' end
+,
+
+            case when o."categoryId"::text is distinct from n."categoryId"::text then 'categoryId' end
+,
+
+            case when o."unitId"::text is distinct from n."unitId"::text then 'unitId' end
+,
+                        null
         ]::text[], null)
     end as columns
     offset 0

@@ -108,7 +108,10 @@ begin
         select * into turn from bds_change_log.advance(
             company, 'samples', changes, oldest, newest, case
                 when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
-                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+                else (
+                    select count(*) from new_rows r
+                    where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC')
+                )
             end,
             null
         );
@@ -120,7 +123,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            select company, base + 1, 'samples', r.id, 'create', case when turn.overtaken then at else r.updated_at end,
+            select company, base + 1, 'samples', r.id, 'create',
+                case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
@@ -131,8 +135,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
-            -- went back meanwhile.
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the
+            -- machine's clock went back meanwhile.
             select company, base + row_number() over w, 'samples', r.id, 'create',
                 case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -213,7 +217,10 @@ begin
         select * into turn from bds_change_log.advance(
             company, 'samples', changes, oldest, newest, case
                 when date_trunc('month', oldest, 'UTC') = date_trunc('month', newest, 'UTC') then 0
-                else (select count(*) from new_rows r where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC'))
+                else (
+                    select count(*) from new_rows r
+                    where r.company_id = company and r.updated_at < date_trunc('month', newest, 'UTC')
+                )
             end,
             null
         );
@@ -286,7 +293,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            select company, base + 1, 'samples', r.id, 'update', case when turn.overtaken then at else r.updated_at end,
+            select company, base + 1, 'samples', r.id, 'update',
+                case when turn.overtaken then at else r.updated_at end,
                 pg_current_xact_id(), actor, db_user, change_set,
                 o.updated_at, case when turn.touched is not null then array[turn.touched] end,
                 hash_record_extended(row(r.id, r.code, r.words, r.short, r.padded, r.mood, r.small, r.whole, r.long, r.amount, r.free, r.single, r.double, r.flag, r.day, r.clock, r.at, r.span, r.key, r.octets, r.document, r.level, r.updated_at), 0),
@@ -324,8 +332,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
-            -- went back meanwhile.
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the
+            -- machine's clock went back meanwhile.
             select company, base + row_number() over w, 'samples', r.id, 'update',
                 case when turn.overtaken then at else max(r.updated_at) over w end,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -449,7 +457,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            select company, base + 1, 'samples', r.id, 'delete', at,
+            select company, base + 1, 'samples', r.id, 'delete',
+                at,
                 pg_current_xact_id(), actor, db_user, change_set,
                 null, null,
                 null,
@@ -485,8 +494,8 @@ begin
                 company_id, id, entity, row_id, operation, created_at, transaction_id, actor, db_user, change_set_id,
                 last_updated_at, collections, row_hash, old
             )
-            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the machine's clock
-            -- went back meanwhile.
+            -- Rows of inserts and deletes come in the order of the statement.  A change has the time of its row, but if the
+            -- machine's clock went back meanwhile.
             select company, base + row_number() over w, 'samples', r.id, 'delete',
                 at,
                 pg_current_xact_id(), actor, db_user, change_set,
@@ -1087,7 +1096,8 @@ comment on column past.samples_unchanged."updatedAt" is 'When the row last chang
 
 grant select on past.samples_unchanged to bds_operator, bds_reader;
 
-create or replace view past.samples_ends as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation", d.columns as "@columns"
+create or replace view past.samples_ends as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation",
+    d.columns as "@columns"
     , d.id, d."@2"
     , d.code, d."@3"
     , d.words, d."@4"
@@ -1143,11 +1153,11 @@ cross join lateral (
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
         when g.first_id is distinct from g.created_id
             then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
     ) g
     offset 0
@@ -1156,11 +1166,11 @@ cross join lateral (
     select case
         when g.first_id is distinct from g.created_id
             then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
     ) g
     offset 0
@@ -1171,29 +1181,72 @@ cross join lateral (
     select case
         when e.state is null or l.state is null then '{id,code,words,short,padded,mood,small,whole,long,amount,free,single,double,flag,day,clock,at,span,key,octets,document,level,updatedAt}'::text[]
         else array_remove(array[
-            null,
-            case when o.code::text is distinct from n.code::text then 'code' end,
-            case when o.words::text is distinct from n.words::text then 'words' end,
-            case when o.short::text is distinct from n.short::text then 'short' end,
-            case when o.padded::text is distinct from n.padded::text then 'padded' end,
-            case when o.mood::text is distinct from n.mood::text then 'mood' end,
-            case when o.small::text is distinct from n.small::text then 'small' end,
-            case when o.whole::text is distinct from n.whole::text then 'whole' end,
-            case when o.long::text is distinct from n.long::text then 'long' end,
-            case when o.amount::text is distinct from n.amount::text then 'amount' end,
-            case when o.free::text is distinct from n.free::text then 'free' end,
-            case when o.single::text is distinct from n.single::text then 'single' end,
-            case when o.double::text is distinct from n.double::text then 'double' end,
-            case when o.flag::text is distinct from n.flag::text then 'flag' end,
-            case when o.day::text is distinct from n.day::text then 'day' end,
-            case when o.clock::text is distinct from n.clock::text then 'clock' end,
-            case when o.at::text is distinct from n.at::text then 'at' end,
-            case when o.span::text is distinct from n.span::text then 'span' end,
-            case when o.key::text is distinct from n.key::text then 'key' end,
-            case when o.octets::text is distinct from n.octets::text then 'octets' end,
-            case when o.document::text is distinct from n.document::text then 'document' end,
-            case when o.level::text is distinct from n.level::text then 'level' end,
-            null
+                        null
+,
+
+            case when o.code::text is distinct from n.code::text then 'code' end
+,
+
+            case when o.words::text is distinct from n.words::text then 'words' end
+,
+
+            case when o.short::text is distinct from n.short::text then 'short' end
+,
+
+            case when o.padded::text is distinct from n.padded::text then 'padded' end
+,
+
+            case when o.mood::text is distinct from n.mood::text then 'mood' end
+,
+
+            case when o.small::text is distinct from n.small::text then 'small' end
+,
+
+            case when o.whole::text is distinct from n.whole::text then 'whole' end
+,
+
+            case when o.long::text is distinct from n.long::text then 'long' end
+,
+
+            case when o.amount::text is distinct from n.amount::text then 'amount' end
+,
+
+            case when o.free::text is distinct from n.free::text then 'free' end
+,
+
+            case when o.single::text is distinct from n.single::text then 'single' end
+,
+
+            case when o.double::text is distinct from n.double::text then 'double' end
+,
+
+            case when o.flag::text is distinct from n.flag::text then 'flag' end
+,
+
+            case when o.day::text is distinct from n.day::text then 'day' end
+,
+
+            case when o.clock::text is distinct from n.clock::text then 'clock' end
+,
+
+            case when o.at::text is distinct from n.at::text then 'at' end
+,
+
+            case when o.span::text is distinct from n.span::text then 'span' end
+,
+
+            case when o.key::text is distinct from n.key::text then 'key' end
+,
+
+            case when o.octets::text is distinct from n.octets::text then 'octets' end
+,
+
+            case when o.document::text is distinct from n.document::text then 'document' end
+,
+
+            case when o.level::text is distinct from n.level::text then 'level' end
+,
+                        null
         ]::text[], null)
     end as columns
     offset 0
@@ -1371,11 +1424,11 @@ cross join lateral (
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
         when g.first_id is distinct from g.created_id
             then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
     ) g
     offset 0
@@ -1384,11 +1437,11 @@ cross join lateral (
     select case
         when g.first_id is distinct from g.created_id
             then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
-    end
-    as state
+    end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
         from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
     ) g
     offset 0
@@ -1399,29 +1452,72 @@ cross join lateral (
     select case
         when e.state is null or l.state is null then '{id,code,words,short,padded,mood,small,whole,long,amount,free,single,double,flag,day,clock,at,span,key,octets,document,level,updatedAt}'::text[]
         else array_remove(array[
-            null,
-            case when o.code::text is distinct from n.code::text then 'code' end,
-            case when o.words::text is distinct from n.words::text then 'words' end,
-            case when o.short::text is distinct from n.short::text then 'short' end,
-            case when o.padded::text is distinct from n.padded::text then 'padded' end,
-            case when o.mood::text is distinct from n.mood::text then 'mood' end,
-            case when o.small::text is distinct from n.small::text then 'small' end,
-            case when o.whole::text is distinct from n.whole::text then 'whole' end,
-            case when o.long::text is distinct from n.long::text then 'long' end,
-            case when o.amount::text is distinct from n.amount::text then 'amount' end,
-            case when o.free::text is distinct from n.free::text then 'free' end,
-            case when o.single::text is distinct from n.single::text then 'single' end,
-            case when o.double::text is distinct from n.double::text then 'double' end,
-            case when o.flag::text is distinct from n.flag::text then 'flag' end,
-            case when o.day::text is distinct from n.day::text then 'day' end,
-            case when o.clock::text is distinct from n.clock::text then 'clock' end,
-            case when o.at::text is distinct from n.at::text then 'at' end,
-            case when o.span::text is distinct from n.span::text then 'span' end,
-            case when o.key::text is distinct from n.key::text then 'key' end,
-            case when o.octets::text is distinct from n.octets::text then 'octets' end,
-            case when o.document::text is distinct from n.document::text then 'document' end,
-            case when o.level::text is distinct from n.level::text then 'level' end,
-            null
+                        null
+,
+
+            case when o.code::text is distinct from n.code::text then 'code' end
+,
+
+            case when o.words::text is distinct from n.words::text then 'words' end
+,
+
+            case when o.short::text is distinct from n.short::text then 'short' end
+,
+
+            case when o.padded::text is distinct from n.padded::text then 'padded' end
+,
+
+            case when o.mood::text is distinct from n.mood::text then 'mood' end
+,
+
+            case when o.small::text is distinct from n.small::text then 'small' end
+,
+
+            case when o.whole::text is distinct from n.whole::text then 'whole' end
+,
+
+            case when o.long::text is distinct from n.long::text then 'long' end
+,
+
+            case when o.amount::text is distinct from n.amount::text then 'amount' end
+,
+
+            case when o.free::text is distinct from n.free::text then 'free' end
+,
+
+            case when o.single::text is distinct from n.single::text then 'single' end
+,
+
+            case when o.double::text is distinct from n.double::text then 'double' end
+,
+
+            case when o.flag::text is distinct from n.flag::text then 'flag' end
+,
+
+            case when o.day::text is distinct from n.day::text then 'day' end
+,
+
+            case when o.clock::text is distinct from n.clock::text then 'clock' end
+,
+
+            case when o.at::text is distinct from n.at::text then 'at' end
+,
+
+            case when o.span::text is distinct from n.span::text then 'span' end
+,
+
+            case when o.key::text is distinct from n.key::text then 'key' end
+,
+
+            case when o.octets::text is distinct from n.octets::text then 'octets' end
+,
+
+            case when o.document::text is distinct from n.document::text then 'document' end
+,
+
+            case when o.level::text is distinct from n.level::text then 'level' end
+,
+                        null
         ]::text[], null)
     end as columns
     offset 0
