@@ -132,7 +132,7 @@ grant select on bds_impl.types to bds_importer;
 -- reverts read the log, with the names that columns had
 grant usage on schema bds_change_log, bds_registry to bds_importer;
 grant execute on function bds_change_log.names_at, bds_change_log.old_at, bds_change_log.require_unaltered, bds_change_log.settle,
-    bds_registry.camel_case to bds_importer;
+    bds_change_log.texts_at, bds_registry.base_type, bds_registry.camel_case to bds_importer;
 grant select on bds.change_log, bds.clocks, bds.column_history, bds.residents to bds_importer;
 grant select on all tables in schema bds_feed to bds_importer;
 grant create on schema staging to bds_importer;

@@ -115,6 +115,21 @@ comment on function bds_registry.typed_columns(regclass) is
     'The columns of a table with their types: as they are written, below all domains, and in bds_impl.types, null if columns '
     'cannot have it';
 
+create function bds_registry.base_type(type regtype)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    with recursive under (base) as (
+        select type
+        union all
+        select t.typbasetype::regtype from under u join pg_type t on t.oid = u.base where t.typtype = 'd'
+    )
+    select k.name from under u join bds_impl.types k on u.base = any (k.stored);
+$$;
+comment on function bds_registry.base_type(regtype) is 'The type below all domains, as in bds_impl.types; null of an enum and of a type that is none there';
+
 create function bds_registry.check_columns(table_name regclass)
     returns void
     language plpgsql

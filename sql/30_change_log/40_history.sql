@@ -87,15 +87,59 @@ create function bds_change_log.state_at(state jsonb, names jsonb)
 comment on function bds_change_log.state_at(jsonb, jsonb) is
     'A state, restricted to the fields of a time (bds_change_log.names_at)';
 
-create function bds_change_log.old_at(old jsonb, names jsonb)
+create function bds_change_log.texts_at(entity text, at timestamptz)
+    returns jsonb
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select jsonb_object_agg(bds_registry.camel_case(h.column_name), b.name)
+    from bds.column_history h
+    join bds.fields f on f.entity = h.entity and f.ordinal = h.ordinal
+    cross join bds_registry.base_type(to_regtype(h.type)) b (name)
+    where h.entity = texts_at.entity and h.since <= at and at < h.until and f.stored in ('text', 'bpchar')
+        and b.name in ('jsonb', 'bpchar') and b.name <> f.stored;
+$$;
+comment on function bds_change_log.texts_at(text, timestamptz) is
+    'The fields of an entity at a time, by their names of then, that are text now and whose records have the text in another form: '
+    '{"note": "jsonb"} without its quotes, {"code": "bpchar"} with its padding. Null if there are none';
+
+create function bds_change_log.old_at(old jsonb, names jsonb, texts jsonb)
     returns jsonb
     language sql
     immutable
     return case
         when names is null or old is null then old
-        else (select coalesce(jsonb_object_agg(coalesce(names ->> o.key, o.key), o.value), '{}') from jsonb_each(old) o)
+        else (
+            select coalesce(jsonb_object_agg(
+                coalesce(names ->> o.key, o.key),
+                case
+                    when o.value = 'null' then o.value
+                    when texts ->> o.key = 'jsonb' then to_jsonb(o.value::text)
+                    when texts ->> o.key = 'bpchar' then to_jsonb(rtrim(o.value #>> '{}', ' '))
+                    else o.value
+                end
+            ), '{}')
+            from jsonb_each(old) o
+        )
     end;
-comment on function bds_change_log.old_at(jsonb, jsonb) is 'Old values of a record under present names';
+comment on function bds_change_log.old_at(jsonb, jsonb, jsonb) is
+    'Old values of a record under present names; texts (bds_change_log.texts_at) as the views showed them';
+
+create function bds_change_log.fitted(entity text, state jsonb)
+    returns jsonb
+    language plpgsql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- OFFSET: the planner would evaluate casts of a constant, of values that are not of the type, too
+    execute format('select %s from (select $1 offset 0) g (state)', bds_past.fitted(entity)) into state using state;
+    return state;
+end
+$$;
+comment on function bds_change_log.fitted(text, jsonb) is
+    'Old values as the present types of their columns have them, null where they are none of these: what the views of the past show';
 
 create function bds_change_log.undo_step(state jsonb, operation bds.operation, undo jsonb)
     returns jsonb
@@ -123,7 +167,7 @@ as $$
     select null::bds.change_log, null, bds_change_log.row_now(company, entity, id), null, null
     union all
     select l, l.operation,
-        case l.operation when 'update' then o.old || jsonb_build_object('updatedAt', l.last_updated_at) else o.old end,
+        case l.operation when 'update' then f.old || jsonb_build_object('updatedAt', l.last_updated_at) else f.old end,
         o.old, n.names
     from bds.change_log l
     cross join lateral (
@@ -134,7 +178,16 @@ as $$
         end
         offset 0  -- computed once, though it is used several times
     ) as n (names)
-    cross join lateral (select case when n.names is null then l.old else bds_change_log.old_at(l.old, n.names) end) as o (old)
+    cross join lateral (
+        select case
+            when n.names is null then l.old
+            else bds_change_log.old_at(l.old, n.names, bds_change_log.texts_at(undo_steps.entity, l.created_at))
+        end
+        offset 0
+    ) as o (old)
+    cross join lateral (
+        select case when n.names is null or o.old is null then o.old else bds_change_log.fitted(undo_steps.entity, o.old) end
+    ) as f (old)
     where l.row_id = undo_steps.id and l.company_id = company and l.entity = undo_steps.entity and l.id > version
         -- not those of another table that was registered under this name before
         and l.created_at >= (select min(h.since) from bds.column_history h where h.entity = undo_steps.entity)

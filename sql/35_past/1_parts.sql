@@ -94,23 +94,32 @@ as $$
         ) b
     ),
     times as (
-        select b.*, bds_change_log.names_at(old_value.entity, b.at) as names from bounds b where b.until is not null
+        select b.*, bds_change_log.names_at(old_value.entity, b.at) as names, bds_change_log.texts_at(old_value.entity, b.at) as texts
+        from bounds b
+        where b.until is not null
     )
     select coalesce(
         'case ' || string_agg(
+            -- as bds_change_log.old_at, which readers may not call
             bds_impl.fill(
                 'when l.created_at >= {at} and l.created_at < {until} then coalesce((select jsonb_object_agg('
-                'coalesce({names:L}::jsonb ->> o.key, o.key), o.value) from jsonb_each(l.old) o), ''{}''::jsonb)',
-                'at', bds_past.time_literal(t.at), 'until', bds_past.time_literal(t.until), 'names', t.names::text
+                'coalesce({names:L}::jsonb ->> o.key, o.key), {value}) from jsonb_each(l.old) o), ''{}''::jsonb)',
+                'at', bds_past.time_literal(t.at), 'until', bds_past.time_literal(t.until), 'names', t.names::text,
+                'value', case when t.texts is null then 'o.value' else bds_impl.fill(
+                    'case when o.value = ''null'' then o.value when {texts:L}::jsonb ->> o.key = ''jsonb'' then to_jsonb(o.value::text) '
+                    'when {texts:L}::jsonb ->> o.key = ''bpchar'' then to_jsonb(rtrim(o.value #>> ''{}'', '' '')) else o.value end',
+                    'texts', t.texts::text
+                ) end
             ),
             ' ' order by t.at
         ) || ' else l.old end',
         'l.old'
     )
     from times t
-    where exists (select from jsonb_each_text(t.names) n where n.key <> n.value);
+    where t.texts is not null or exists (select from jsonb_each_text(t.names) n where n.key <> n.value);
 $$;
-comment on function bds_past.old_value(text) is 'SQL for the old values of a change l under the present names of their columns';
+comment on function bds_past.old_value(text) is
+    'SQL for the old values of a change l under the present names of their columns; of a column that is text now, as the text that it was';
 
 create function bds_past.changed(this bds.entities)
     returns text

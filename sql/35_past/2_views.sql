@@ -49,6 +49,33 @@ as $$
 $$;
 comment on function bds_past.value(bds.fields) is 'The value of a field in g.state, with its present type';
 
+create function bds_past.fitted(entity text)
+    returns text
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(
+        '(g.state || (select coalesce(jsonb_object_agg(v.field, v.value), ''{}'') from (values '
+            || string_agg(format('(%L, %s)', f.name, v.value), ', ') || ') v (field, value) where g.state ? v.field))',
+        'g.state'
+    )
+    from bds.fields f
+    join bds_impl.types t on t.name = f.stored
+    cross join lateral (
+        -- char(n) with its padding, as it is logged
+        select format(
+            case when t.shown = 'text'::regtype then 'case when jsonb_typeof(g.state -> %1$L) in (''string'', ''null'') then g.state -> %1$L '
+                'else to_jsonb(g.state ->> %1$L) end' else 'to_jsonb(%2$s)' end,
+            f.name, bds_past.value(f)
+        )
+    ) v (value)
+    where f.entity = fitted.entity and f.stored <> 'jsonb'
+        and (select count(distinct h.type) from bds.column_history h where h.entity = f.entity and h.ordinal = f.ordinal) > 1;
+$$;
+comment on function bds_past.fitted(text) is
+    'SQL for g.state with the values of columns that had another type once as the views show them, in the form of the log';
+
 create function bds_past.columns(this bds.entities, part text)
     returns text
     language sql

@@ -39,7 +39,10 @@ as $$
         'now', format(o.with_names, o.present),
         'then', format(
             o.with_names,
-            format('%s || g.state || jsonb_build_object(''id'', g.row_id, ''updatedAt'', %s)', o.present, bds_past.updated_at())
+            format(
+                '%s || %s || jsonb_build_object(''id'', g.row_id, ''updatedAt'', %s)', o.present, bds_past.fitted(this.name),
+                bds_past.updated_at()
+            )
         ),
         'unchanged', bds_past.unchanged(this), 'changed', bds_past.changed(this)
     )

@@ -13,13 +13,13 @@
 --     revert_E         the rows of entity E (11_compare.sql)
 
 create function bds_revert.past_names()
-    returns table (entity text, since timestamptz, until timestamptz, names jsonb)
+    returns table (entity text, since timestamptz, until timestamptz, names jsonb, texts jsonb)
     language sql
     stable
     rows 5
     set search_path = pg_catalog, pg_temp
 as $$
-    select p.entity, p.since, p.until, bds_change_log.names_at(p.entity, p.since)
+    select p.entity, p.since, p.until, bds_change_log.names_at(p.entity, p.since), bds_change_log.texts_at(p.entity, p.since)
     from (
         select h.entity, v.since, lead(v.since) over (partition by h.entity order by v.since) as until
         from bds.column_history h cross join lateral (values (h.since), (h.until)) as v (since)
@@ -30,7 +30,7 @@ as $$
 $$;
 comment on function bds_revert.past_names() is
     'For each period in which columns of an entity had other names than now, or were others, what they are called now '
-    '(bds_change_log.names_at)';
+    '(bds_change_log.names_at), and which were text in another form (bds_change_log.texts_at)';
 
 create function bds_revert.require(company text, change_set uuid)
     returns timestamptz
@@ -128,7 +128,7 @@ begin
             select l.entity, l.row_id, min(l.id) as first_id, max(l.id) as last_id, min(l.created_at) as since,
                 min(l.id) is distinct from min(l.id) filter (where l.operation = 'create') as existed,
                 bool_or(l.operation = 'delete') as is_whole,
-                past.merge(coalesce(bds_change_log.old_at(l.old, p.names), l.old) order by l.id desc) as old
+                past.merge(coalesce(bds_change_log.old_at(l.old, p.names, p.texts), l.old) order by l.id desc) as old
             from bds.change_log l
             left join bds_feed.entities e on e.name = l.entity
             left join bds_revert.past_names() p on p.entity = l.entity and l.created_at >= p.since and l.created_at < p.until
@@ -160,14 +160,14 @@ begin
             select r.n, max(l.id) as id, (array_agg(l.actor order by l.id desc))[1] as actor,
                 min(l.id) is distinct from min(l.id) filter (where l.operation = 'create') as has_left,
                 case when min(l.id) > r.last_id then
-                    past.merge(coalesce(bds_change_log.old_at(l.old, p.names), l.old, '{}') order by l.id desc)
+                    past.merge(coalesce(bds_change_log.old_at(l.old, p.names, p.texts), l.old, '{}') order by l.id desc)
                 end as left_as
             from pg_temp.revert_rows r join bds.change_log l on l.row_id = r.id and l.entity = r.entity and l.id > r.first_id
             left join bds_revert.past_names() p on p.entity = l.entity and l.created_at >= p.since and l.created_at < p.until
             where l.company_id = $1 and l.id > $3 and l.created_at >= $4 and l.change_set_id is distinct from $2
                 -- a change of nothing but children, or of columns that were dropped since, is none of the row
                 and (l.operation <> 'update' or l.old <> '{}' and (p.names is null or exists (
-                    select from jsonb_object_keys(bds_change_log.old_at(l.old, p.names)) k
+                    select from jsonb_object_keys(bds_change_log.old_at(l.old, p.names, p.texts)) k
                     join bds.fields f on f.entity = l.entity and f.name = k
                 )))
             group by r.n, r.last_id

@@ -27,18 +27,18 @@ as $$
     select jsonb_agg(to_jsonb(t) order by t.entity, t.since)
     from (
         select b.entity, b.at as since, lead(b.at, 1, 'infinity') over (partition by b.entity order by b.at) as until,
-            bds_change_log.names_at(b.entity, b.at) as names
+            bds_change_log.names_at(b.entity, b.at) as names, bds_change_log.texts_at(b.entity, b.at) as texts
         from (
             select h.entity, h.since as at from bds.column_history h
             union
             select h.entity, h.until from bds.column_history h where h.until < 'infinity'
         ) b
     ) t
-    where exists (select from jsonb_each_text(t.names) n where n.key <> n.value);
+    where t.texts is not null or exists (select from jsonb_each_text(t.names) n where n.key <> n.value);
 $$;
 comment on function bds_operation.past_names() is
-    'The times in which columns had other names than now, with these names: [{entity, since, until, names}], see '
-    'bds_change_log.names_at; null if there are none';
+    'The times in which columns had other names than now, or were text in another form: [{entity, since, until, names, texts}], see '
+    'bds_change_log.names_at and texts_at; null if there are none';
 
 create function bds_operation.dump_header(company text)
     returns jsonb
@@ -208,8 +208,8 @@ begin
     if header -> 'names' is distinct from coalesce(bds_operation.past_names(), 'null') then
         foreach log in array array['bds.change_log', 'bds.change_archive']::regclass[] loop
             execute format(
-                'update %s l set old = bds_change_log.old_at(l.old, n.names) '
-                'from jsonb_to_recordset(nullif($2, ''null'')) n (entity text, since timestamptz, until timestamptz, names jsonb) '
+                'update %s l set old = bds_change_log.old_at(l.old, n.names, n.texts) '
+                'from jsonb_to_recordset(nullif($2, ''null'')) n (entity text, since timestamptz, until timestamptz, names jsonb, texts jsonb) '
                 'where l.company_id = $1 and l.entity = n.entity and l.created_at >= n.since and l.created_at < n.until '
                 'and l.old is not null',
                 log
