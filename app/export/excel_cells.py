@@ -53,7 +53,7 @@ class ExcelLines:
         """Return a cell: a number where a spreadsheet holds the value exactly, else a text."""
         text = SQL("{} || {} || '</t></is></c>'").format(
             Literal(f'<c r="{name}" t="inlineStr"><is><t xml:space="preserve">'),
-            cell_text(column) if field.type == "text" else bounded(text_of(field, column), text_of(field, column)),
+            cell_text(column) if field.type == "text" else bounded(text_of(field, column), not_empty(text_of(field, column))),
         )
         if field.type == "text":
             return text
@@ -83,6 +83,11 @@ def cell_text(text: Composable) -> Composed:
         without_formula(text, NOT_BARE),
         with_entities(without_formula(text, NOT_BARE)),
     )
+
+
+def not_empty(text: Composable) -> Composed:
+    """Return the text of a value of another type than text; for an empty one what tells it from null, as for texts."""
+    return SQL("case when {0} = '' then {1} else {0} end").format(text, Literal("'"))
 
 
 def bounded(text: Composable, written: Composable) -> Composed:
