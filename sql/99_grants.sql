@@ -46,11 +46,11 @@ grant execute on function
     to bds_operator, bds_reader, bds_writer;
 grant usage on schema past to bds_operator, bds_reader, bds_importer;  -- its views are granted by bds.register
 grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_importer;
+grant execute on function past.double_of(real) to bds_analyst, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_writer;
 grant execute on function bds_service.authenticate to bds_reader, bds_service;
 grant execute on function bds_service.count_changes, bds_service.count_rows to bds_operator, bds_reader;
 
 -- The analyst: the views of the company that its login is bound to; those of entities are granted by bds.register
--- ------------------
 
 grant usage on schema my to bds_analyst;
 grant select on my.changes to bds_analyst;

@@ -331,6 +331,15 @@ def test_any_other_type_is_refused_by_name_and_disturbs_nobody(world: World, typ
     assert "jsonb" in (caught.value.diag.message_hint or "") and world.service.odata("/$metadata").status == 200
 
 
+def test_a_real_is_shown_alike_whatever_the_session_has_set(world: World) -> None:
+    connection = world.service.operator.connection
+    with connection.transaction(force_rollback=True):
+        connection.execute("select bds.set_context('demo'); update data.samples set single = 0.12345679 where code = 'R1'")
+        for role, digits in (("bds_reader", 1), ("bds_reader", -15), ("bds_writer", 0)):
+            connection.execute(f"set local role {role}; set local extra_float_digits = {digits}".encode())
+            assert connection.execute("select single = 0.12345679::float8 from api.samples where code = 'R1'").fetchone() == (True,), digits
+
+
 def test_a_view_over_it_is_not_in_the_way_when_the_table_is_registered_again(world: World) -> None:
     connection = world.service.operator.connection
     connection.execute("create view data.mine as select * from api.samples")

@@ -5,7 +5,7 @@ create table bds_impl.types (
     name       text collate "C" primary key,
     stored     regtype[] not null,
     shown      regtype not null,
-    through    text not null default '',
+    through    text not null default '{value}::{shown}',
     expected   text not null,
     valid      text not null default 'pg_input_is_valid({given}, {type:L})',
     value      text not null default '{given}::{type}',
@@ -19,7 +19,7 @@ comment on table bds_impl.types is 'The types that columns of registered tables 
 comment on column bds_impl.types.name is 'As in bds.fields';
 comment on column bds_impl.types.stored is 'What PostgreSQL calls it; anyenum stands for every enum';
 comment on column bds_impl.types.shown is 'The type of the column in views';
-comment on column bds_impl.types.through is 'SQL: the cast of a column of another type before that to shown';
+comment on column bds_impl.types.through is 'SQL: the {value} of a column of another type as one of type {shown}';
 comment on column bds_impl.types.expected is
     'What an error says was expected of a value of {type}; {allowed}: the values of an enum';
 comment on column bds_impl.types.valid is
@@ -114,8 +114,11 @@ insert into bds_impl.types (name, stored, shown, expected, valid, finite, probe,
 );
 
 insert into bds_impl.types (name, stored, shown, through, expected, valid, finite) values (
-    -- the double with the digits that a real is written with, so that 0.1 equals 0.1
-    'float4', '{float4}', 'float8', '::text', 'a number that fits {type}',
+    -- The double with the digits that identify a real, so that 0.1 equals 0.1.  The function costs seven times as much as the cast, which
+    -- a session with fewer digits cannot use.
+    'float4', '{float4}', 'float8',
+    $sql$case when current_setting('extra_float_digits')::int > 0 then {value}::text::{shown} else past.double_of({value}) end$sql$,
+    'a number that fits {type}',
     $sql$pg_input_is_valid({given}, {type:L}) and {given} !~ '[a-df-zA-DF-Z_]'$sql$,
     $sql${column:I} > '-Infinity'::float4 and {column:I} < 'Infinity'::float4$sql$
 );

@@ -67,7 +67,8 @@ create function bds_registry.shown(this bds.fields, expression text)
     language sql
     stable
 as $$
-    select format(case when a.atttypid = t.shown then '%s' else '%s%s::%s' end, expression, t.through, t.shown)
+    select case when a.atttypid = t.shown then expression
+        else replace(replace(t.through, '{value}', expression), '{shown}', t.shown::text) end
     from bds_impl.types t
     join bds.entities e on e.name = this.entity
     join pg_attribute a on a.attrelid = e.table_name and a.attnum = this.ordinal

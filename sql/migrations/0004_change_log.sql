@@ -139,6 +139,15 @@ create policy every_company on bds.change_months to bds_dispatcher, bds_operator
 -- Views of schema past need it, and views outlive the schemas of internals.
 create aggregate past.merge(jsonb) (sfunc = jsonb_concat, stype = jsonb, parallel = safe);
 comment on aggregate past.merge(jsonb) is 'Objects as one: of a key that several of them have, the value of the last one';
+create function past.double_of(value real)
+    returns double precision
+    language sql
+    immutable
+    parallel safe
+    strict
+    set extra_float_digits = 1
+    return value::text::double precision;
+comment on function past.double_of(real) is 'The double with the digits that identify a real, whatever the session has set';
 
 -- Retention ----------------------------------------------------------------------------------------------------------------------
 
