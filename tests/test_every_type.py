@@ -194,6 +194,29 @@ def test_odata_shows_filters_orders_and_groups_it(world: World, name: str) -> No
     assert full.get(f"{name}@odata.type", "#String") in (f"#{sample.edm.removeprefix('Edm.')}", "#String")
 
 
+def test_odata_compares_groups_and_orders_what_it_shows(world: World) -> None:
+    more = [{"code": f"S{n}", "span": span, "clock": "23:59:59.999999"} for n, span in enumerate(("P1M", "P2M", "P1D", "PT24H"))]
+    assert world.send(*more)["state"] == "completed"
+    assert world.found("span eq null") == ["S0", "S1", "empty"]
+    assert world.found("span ne null and span lt duration'P60D' and startswith(code,'S')") == ["S2", "S3"]
+    assert world.found("span in (duration'P30D',null)") == ["S0", "S1", "empty"]
+    assert world.found("clock ge 23:59:59.999999") == ["R1", "S0", "S1", "S2", "S3"]
+    ordered = world.good("/api/odata/demo/samples?$orderby=span%20desc,code&$select=code")["value"]
+    assert [row["code"] for row in ordered] == ["R1", "S2", "S3", "R0", "S0", "S1", "empty"]
+    for name, shown in {
+        "span": {"P1DT6H": 1, "P1D": 2, "PT23H": 1, None: 3},
+        "clock": {"08:15:30": 1, "23:59:59.999999": 5, None: 1},
+    }.items():
+        groups = world.good(f"/api/odata/demo/samples?$apply=groupby(({name}),aggregate($count%20as%20n))")["value"]
+        assert {each[name]: each["n"] for each in groups} == shown and len(groups) == len(shown)
+    value = world.good(
+        "/api/odata/demo/samples?$apply=aggregate(clock%20with%20countdistinct%20as%20n,span%20with%20count%20as%20m)"
+    )
+    assert value["value"] == [{"n": 2, "m": 4}]
+    assert world.where("span = 'P1M'") == ["S0"] and world.where("clock = '24:00:00'") == ["R1"]
+    world.send(*({"@operation": "delete", "code": each["code"]} for each in more))
+
+
 @each_type
 def test_c_shows_and_filters_it(world: World, name: str) -> None:
     sample = SAMPLES[name]

@@ -37,6 +37,8 @@ _EXCEL_BEGAN = "{0} >= '1900-03-01' and {0} <"  # Excel counts a 29 February 190
 _FIFTEEN_DIGITS = (  # a cast of another one to a double may be out of its range
     "case when abs({0}) < 1e15 and scale(trim_scale({0})) <= 15 then {0}::float8::numeric = {0} else false end"
 )
+_BEFORE_MIDNIGHT = "case when {0} = '24:00' then '23:59:59.999999' else {0} end"  # Edm.TimeOfDay has no 24:00
+_WITHOUT_MONTHS = "extract(year from {0}) = 0 and extract(month from {0}) = 0"  # Edm.Duration has neither
 _TO_THE_MILLISECOND = "date_trunc('milliseconds', {0}) = {0}"
 
 
@@ -65,6 +67,8 @@ class ColumnType:
     raises ValueError with the expected form; form: the regular expression of texts that OData's cast reads; python: reads the text
     of a value, for templates.
 
+    compared: what a value is in conditions, groups and the order of OData, where it is shown as another one or as null.
+
     json: a value in OData and /c, odata: in OData if it differs there; is_total: it is null for no value (else documents have the
     text, in quotes); text: in documents and files; shown: in files that people read; unimportable: a condition on values that no
     import accepts, and that documents leave out.
@@ -87,6 +91,7 @@ class ColumnType:
     facets: Mapping[str, str] | None = None
     form: str = ""
     python: Callable[[str], Any] | None = None
+    compared: str | None = None
     json: str = "to_json({0})::text"
     odata: str | None = None
     is_total: bool = True
@@ -175,7 +180,8 @@ _ALL = (
         python=time.fromisoformat,
         xsd="xs:time",
         xsd_extra=("24:00:00",),
-        odata="to_json(case when {0} = '24:00' then '23:59:59.999999' else {0} end)::text",
+        compared=_BEFORE_MIDNIGHT,
+        odata=f"to_json({_BEFORE_MIDNIGHT})::text",
         parquet=("TIME", "case when {0} < '24:00' then (extract(epoch from {0}) * 1000000)::int8::text end"),
         excel=Cell(
             "round(extract(epoch from {0}) / 86400, 9)", f"{{0}} < '24:00' and {_TO_THE_MILLISECOND}", "hh:mm:ss", 9, time(1)
@@ -223,7 +229,8 @@ _ALL = (
         ),
         form=literals.DURATION_FORM,
         # signs stand before single parts in PostgreSQL, before the whole in OData, which has neither months nor years
-        odata="case when extract(year from {0}) = 0 and extract(month from {0}) = 0 then to_json("
+        compared=f"case when {_WITHOUT_MONTHS} then {{0}} end",
+        odata=f"case when {_WITHOUT_MONTHS} then to_json("
         "case when {0} < '0' then '-' || (-justify_hours({0}))::text else justify_hours({0})::text end)::text end",
     ),
     ColumnType(

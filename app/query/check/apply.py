@@ -177,11 +177,13 @@ def check_apply(checker: ODataChecker, node: Grouping) -> Groups:
 
 def _key(checker: ODataChecker, path: Path, number: int) -> GroupKey:
     value = checker.path(path)
-    assert isinstance(value, Column)  # the class of every resolved path
+    [column] = value.arguments if isinstance(value, Call) else [value]
+    assert isinstance(column, Column)  # the class of every resolved path, which may be shown as another value
     names = tuple(name.text for name in path.names)
     _, end = checker.follow(checker.entity, path.names[:-1])
-    shown = replace(value.field, name=f"r{number}", required=not value.nullable, reference=None)
-    return GroupKey(names, value, Result(path.at, value.type, shown, 0), end.fields[names[-1]].required)
+    shown = replace(column.field, name=f"r{number}", required=not value.nullable, reference=None)
+    tells_presence = end.fields[names[-1]].required and value is column
+    return GroupKey(names, value, Result(path.at, value.type, shown, 0), tells_presence)
 
 
 def _aggregate(checker: ODataChecker, node: Aggregation, number: int) -> Aggregate:

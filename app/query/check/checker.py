@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
-from app.query.check.functions import BOUNDED, NUMERIC, WHOLE
+from app.query.check.functions import BOUNDED, NUMERIC, SHOWN, WHOLE
 from app.query.check.indexable import indexable
 from app.query.check.tree import (
     INTEGERS,
@@ -125,6 +125,12 @@ def column(at: int, catalog: Catalog, entity: Entity, path: tuple[Navigation, ..
             entity = catalog[step.target]
         path, field = path[:-1], entity.fields[path[-1].field]
     return Column(at, field.type, path, field, row)
+
+
+def as_shown(column: Column) -> Expression:
+    """The value of a column as OData shows it: what is compared, ordered and grouped is what its reader sees."""
+    function = SHOWN.get(cast(Any, column.type))
+    return column if function is None else Call(column.at, column.type, function, (column,), 0)
 
 
 def call(at: int, function: Function, arguments: tuple[Expression, ...]) -> Call:

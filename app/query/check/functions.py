@@ -168,6 +168,12 @@ AGGREGATES: dict[str, list[Function]] = {}
 for _function in _aggregates():
     AGGREGATES.setdefault(_function.name, []).append(_function)
 ROWS = Function("$count", (), "int8", "count(*)")
+# OData's value of a column that shows some values as others, or as null (app/types)
+SHOWN = {
+    each.name: Function("shown", (each.name,), each.name, each.compared, partial=each.kind == "duration")
+    for each in TYPES.values()
+    if each.compared
+}
 PRESENT = Function("present", ("any",), "bool", "nullif({0} is not null, false)", partial=True)
 
 # Conversions that the checker inserts.  BOUNDED makes null of a numeric too large for arithmetic.

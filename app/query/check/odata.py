@@ -11,7 +11,7 @@ from typing import cast
 
 from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError, about
-from app.query.check.checker import Checker, call, column, unknown
+from app.query.check.checker import Checker, as_shown, call, column, unknown
 from app.query.check.functions import EDM, FUNCTIONS, UNSUPPORTED, accepts
 from app.query.check.functions import cast as cast_function
 from app.query.check.indexable import indexable
@@ -148,7 +148,7 @@ class ODataChecker(Checker):
             if str(path) in ("INF", "NaN"):
                 raise QueryError(f"the number {name.text} is not supported", position=name.at, code="not_supported")
             raise unknown(name, entity)
-        return column(path.at, self.catalog, start, steps, field, row)
+        return as_shown(column(path.at, self.catalog, start, steps, field, row))
 
     def start(self, path: Path) -> tuple[int, Entity, Sequence[Name]]:
         """Find the row at which a path begins: a lambda's variable, or the row itself.

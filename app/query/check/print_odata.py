@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
-from app.query.check.functions import PATTERNS
+from app.query.check.functions import PATTERNS, SHOWN
 from app.query.check.tree import Call, Column, Comparison, Constant, Expression, IsNull, Junction, Membership, Not, Type
 from app.query.parse.nodes import Comparator
 from app.query.parse.where import quoted
@@ -127,6 +127,8 @@ def _value(node: Expression) -> str:
             return "/".join((*(step.name for step in path), field.name))
         case Constant(value=str(value), type=type):
             return _literal(type, value)
+        case Call(function=function, arguments=(column,)) if function in SHOWN.values():
+            return _value(column)
         case Call(function=function, arguments=arguments) if function.name.isalpha() and function not in PATTERNS.values():
             return f"{function.name}({','.join(map(_value, arguments))})"
     raise Unprintable
