@@ -6,6 +6,7 @@ A private part of aiohttp in use: Request._match_info; tests/service/test_privat
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
@@ -27,6 +28,7 @@ from app.web import Site, routes
 from app.wire.streams import STREAMS, Streams
 from app.wire.target import ODATA
 
+PLAIN_PART = re.compile(r"\{(\w+)\}")  # of a path; by itself aiohttp lets it be any text without braces
 Dispatcher = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
@@ -51,6 +53,7 @@ def create_app(database: Database, stall: float = 60.0, *, maintenance: bool = T
     site = Site(database, app[GATE], app[LOGIN])
     app[FAILURE_PAGE] = site.failure
     for method, path, handler in (*routes(site), *ROUTES):
+        path = PLAIN_PART.sub(r"{\1:[^/]+}", path)
         app.router.add_route(method, path, handler, expect_handler=handle_expect)
         if method == "GET":
             app.router.add_route("HEAD", path, handler, expect_handler=handle_expect)

@@ -52,6 +52,7 @@ class RowKey:
 
     def _equal(self, start: Entity, path: tuple[Navigation, ...] = (), row: int = 0) -> Expression:
         at = self.value.at
+        # as it is stored, which the key's index has: two times may be shown alike
         left, right = unify(at, column(at, self.catalog, start, path, self.field, row), self.value)
         return Comparison(at, "bool", "eq", left, right, True)
 
