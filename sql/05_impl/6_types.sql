@@ -32,8 +32,9 @@ comment on column bds_impl.types.finite is
     'years beyond 1 to 9999';
 comment on column bds_impl.types.probe is 'A value that tells columns of different length or scale apart';
 comment on column bds_impl.types.stand_ins is
-    'SQL: values that {column} of row u of {table} may have for a moment, to be tried in this order; $1 is the company, u."@n" '
-    'the row''s number, g.n of a random one the number of the try';
+    'SQL: values that {column} of row u of {table} may have for a moment, to be tried in this order; $1 is the company, u."@k" the row''s '
+    'number among those that need one, g.n the number of the try, {length} that of a text at most. A value that is none of {type}, or that '
+    'a row has, is left out';
 comment on column bds_impl.types.is_exact is 'Whether equal values read the same: 1.0 and 1.00 do not, nor do a month and 30 days';
 
 create function bds_impl.beside(zero text, step text, lowest text default 'null', highest text default 'null')
@@ -51,10 +52,21 @@ create function bds_impl.beside(zero text, step text, lowest text default 'null'
 comment on function bds_impl.beside(text, text, text, text) is
     'Stand-ins of an ordered type: below and above all values, of each row another one';
 
+create function bds_impl.free("values" text)
+    returns text
+    language sql
+    immutable
+    return format(
+        '(select v from %s v where pg_input_is_valid(v::text, {type:L}) and not exists ('
+        'select from {table} t where t.company_id = $1 and t.{column:I} = v) offset u."@k" + g.n - 2 limit 1)',
+        "values"
+    );
+comment on function bds_impl.free(text) is 'A stand-in of few values: one that no row has, of each row another one';
+
 insert into bds_impl.types (name, stored, shown, expected, probe, stand_ins)
 select t.name, t.stored, 'text', 'text that fits {type}', 'x', array[
-    'md5(random()::text || u.id)::{type}',
-    $sql$(u.{column:I} || lpad(floor(random() * 1e8)::text, 8, '0'))::{type}$sql$,
+    'left(md5(random()::text || u.id || g.n), {length})',
+    $sql$u.{column:I} || lpad(floor(random() * 1e8)::text, 8, '0')$sql$,
     -- the value with other letters and digits
     $sql$(
         select string_agg(
@@ -66,7 +78,7 @@ select t.name, t.stored, 'text', 'text that fits {type}', 'x', array[
             end,
             '' order by x.n)
         from string_to_table(u.{column:I}, null) with ordinality x (c, n) where g.n > 0
-    )::{type}$sql$
+    )$sql$
 ]
 from (values ('text', '{text,varchar}'::regtype[]), ('bpchar', '{bpchar}')) t (name, stored);
 
@@ -76,7 +88,7 @@ update bds_impl.types set logged = '({state} ->> {field:L})::bpchar' where name 
 insert into bds_impl.types (name, stored, shown, expected, valid, stand_ins)
 select t.name, array[t.name]::regtype[], t.name::regtype, 'a whole number that fits {type}',
     $sql$pg_input_is_valid({given}, {type:L}) and {given} ~ '^ *[+-]?[0-9]+ *$'$sql$,
-    bds_impl.beside('0', 'u."@n"::numeric', t.lowest, t.highest)
+    bds_impl.beside('0', 'u."@k"::numeric', t.lowest, t.highest) || array[bds_impl.free('generate_series(-1000, 1000)')]
 from (values
     ('int2', '-32768', '32767'), ('int4', '-2147483648', '2147483647'), ('int8', '-9223372036854775808', '9223372036854775807')
 ) t (name, lowest, highest);
@@ -87,40 +99,46 @@ insert into bds_impl.types (name, stored, shown, expected, valid, finite, probe,
     -- with more than 16,383 decimals pg_input_is_valid('1e-16384', 'numeric(19,4)') is true, and the cast raises
     $sql$pg_input_is_valid({given}, {type:L}) and {given} !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid({given}, 'numeric')$sql$,
     $sql${column:I} > '-Infinity'::numeric and {column:I} < 'Infinity'::numeric$sql$,
-    '0.01234567890123456789012345678901234567890', bds_impl.beside('0', 'u."@n"')
+    '0.01234567890123456789012345678901234567890', 
+    bds_impl.beside('0', 'u."@k"')
+        || array[bds_impl.free('generate_series(-1000, 1000)'), bds_impl.free('generate_series(-1.0, 1.0, 0.01)')]
 ),
 (
     'float8', '{float8}', 'float8', 'a number',
     $sql$pg_input_is_valid({given}, {type:L}) and {given} !~ '[a-df-zA-DF-Z_]'$sql$,
     $sql${column:I} > '-Infinity'::float8 and {column:I} < 'Infinity'::float8$sql$,
-    null, default
+    null, array['g.n * random() * 1e6', 'random() - 0.5']
 ),
 (
     'date', '{date}', 'date', 'a date such as 2026-11-20',
     $sql$pg_input_is_valid({given}, {type:L}) and {given} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$'$sql$,
     $sql${column:I} >= '0001-01-01'::date and {column:I} <= '9999-12-31'::date$sql$,
-    null, bds_impl.beside($sql$date '2000-01-01'$sql$, 'u."@n"::int')
+    null, 
+    bds_impl.beside($sql$date '2000-01-01'$sql$, 'u."@k"::int') || array[$sql$date '2000-01-01' + (g.n * random() * 1000)::int$sql$]
 ),
 (
     'time', '{time}', 'time', 'a time such as 08:15:30',
     $sql$pg_input_is_valid({given}, {type:L}) and {given} ~ '^[0-9]{2}:[0-9:.]*$'$sql$,
-    null, '00:00:00.654321', default
+    null, '00:00:00.654321', array[$sql$time '00:00' + random() * g.n * interval '1 hour'$sql$]
 ),
 (
     'timestamptz', '{timestamptz}', 'timestamptz', 'a timestamp such as 2026-11-20T08:15:30Z',
     $sql$pg_input_is_valid({given}, {type:L}) and {given} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$'$sql$,
     $sql${column:I} >= '0001-01-01 00:00:00+00'::timestamptz and {column:I} < '10000-01-01 00:00:00+00'::timestamptz$sql$,
-    '2000-01-01 00:00:00.654321+00', bds_impl.beside($sql$timestamptz '2000-01-01'$sql$, $sql$u."@n" * interval '1 second'$sql$)
+    '2000-01-01 00:00:00.654321+00',
+    bds_impl.beside($sql$timestamptz '2000-01-01'$sql$, $sql$u."@k" * interval '1 second'$sql$)
+        || array[$sql$timestamptz '2000-01-01' + g.n * random() * interval '100 days'$sql$]
 );
 
-insert into bds_impl.types (name, stored, shown, through, expected, valid, finite) values (
+insert into bds_impl.types (name, stored, shown, through, expected, valid, finite, stand_ins) values (
     -- The double with the digits that identify a real, so that 0.1 equals 0.1.  The function costs seven times as much as the cast, which
     -- a session with fewer digits cannot use.
     'float4', '{float4}', 'float8',
     $sql$case when current_setting('extra_float_digits')::int > 0 then {value}::text::{shown} else past.double_of({value}) end$sql$,
     'a number that fits {type}',
     $sql$pg_input_is_valid({given}, {type:L}) and {given} !~ '[a-df-zA-DF-Z_]'$sql$,
-    $sql${column:I} > '-Infinity'::float4 and {column:I} < 'Infinity'::float4$sql$
+    $sql${column:I} > '-Infinity'::float4 and {column:I} < 'Infinity'::float4$sql$,
+    array['g.n * random() * 1e6', 'random() - 0.5']
 );
 
 -- What is read first is checked as text again: the type may be a domain with rules of its own.
@@ -133,7 +151,8 @@ select 'interval', '{interval}'::regtype[], 'interval'::regtype, 'a duration suc
         '{value}', r.value
     ),
     r.value || '::{type}', $sql${column:I} > '-infinity'::interval and {column:I} < 'infinity'::interval$sql$,
-    '1 month 1 day 01:01:01.654321', bds_impl.beside($sql$interval '0'$sql$, $sql$u."@n" * interval '1 second'$sql$)
+    '1 month 1 day 01:01:01.654321', 
+    bds_impl.beside($sql$interval '0'$sql$, $sql$u."@k" * interval '1 second'$sql$) || array[$sql$g.n * random() * interval '100 days'$sql$]
 from (values (  -- a sign before P is OData's
     $sql$(case when {given} ^@ '-' then -ltrim({given}, '-')::interval else {given}::interval end)$sql$
 )) r (value);
@@ -145,7 +164,7 @@ select 'bytea', '{bytea}'::regtype[], 'bytea'::regtype, 'base64',
             then pg_input_is_valid({value}::text, {type:L}) else false end$sql$,
         '{value}', r.value
     ),
-    r.value || '::{type}', array[$sql$sha256(convert_to(random()::text || u.id, 'UTF8'))::{type}$sql$]
+    r.value || '::{type}', array[$sql$sha256(convert_to(random()::text || u.id || g.n, 'UTF8'))$sql$]
 from (values (  -- base64url, too, and without the signs at the end
     $sql$decode(rpad(translate({given}, '-_', '+/'), (length({given}) + 3) / 4 * 4, '='), 'base64')$sql$
 )) r (value);
@@ -157,18 +176,12 @@ insert into bds_impl.types (name, stored, shown, expected, valid, logged, finite
     $sql$nullif({state} -> {field:L}, 'null')$sql$,
     -- in JSON it could not be told from the null of SQL
     $sql${column:I} <> 'null'::jsonb$sql$,
-    array['to_jsonb(md5(random()::text || u.id))']
+    array['to_jsonb(md5(random()::text || u.id || g.n))']
 );
 
 insert into bds_impl.types (name, stored, shown, expected, stand_ins) values
-('bool', '{bool}', 'bool', 'true or false', default),
+('bool', '{bool}', 'bool', 'true or false', array[bds_impl.free('unnest(array[false, true])')]),
 ('uuid', '{uuid}', 'uuid', 'a UUID', '{gen_random_uuid()}'),
-(
-    'enum', '{anyenum}', 'text', 'one of {allowed}',
-    array[
-        '(select e from unnest(enum_range(null::{type})) e where not exists ('
-        'select from {table} t where t.company_id = $1 and t.{column:I} = e) limit 1)'
-    ]
-);
+('enum', '{anyenum}', 'text', 'one of {allowed}', array[bds_impl.free('unnest(enum_range(null::{type}))')]);
 
 update bds_impl.types set is_exact = false where name in ('numeric', 'float4', 'float8', 'interval', 'jsonb');

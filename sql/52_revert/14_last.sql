@@ -1,18 +1,39 @@
 -- Reverting: values that have to wait.  A row gets another value for the moment, which is logged as its change; the true one is written
 -- last and settles that record, so that the log has one change of each row, from the old value to the new one.
 
--- A value for the moment is one that no row has: the first of these that the table's checks accept of the row.
-create function bds_revert.candidates(table_name regclass, column_name name, type text, sql_type text)
-    returns table (n bigint, expression text)
+-- A value for the moment is one that no row has: the first of these that the column's type and the table's checks accept of the row.
+create function bds_revert.candidates(entity_name text, table_name regclass, column_name name)
+    returns table (n bigint, expression text, checks text)
     language sql
     stable
     set search_path = pg_catalog, pg_temp
 as $$
-    select s.n, replace(replace(replace(s.template, '{table}', table_name::text), '{column:I}', quote_ident(column_name)), '{type}', sql_type)
-    from bds_impl.types t cross join unnest(t.stand_ins) with ordinality s (template, n)
-    where t.name = candidates.type;
+    with checks as (
+        select string_agg(format('(%s) is not false', pg_get_expr(k.conbin, k.conrelid)), ' and ') as condition
+        from pg_constraint k
+        cross join lateral (
+            select array_agg(a.attname) as columns from pg_attribute a where a.attrelid = k.conrelid and a.attnum = any (k.conkey)
+        ) a
+        where k.conrelid = candidates.table_name and k.contype = 'c' and candidates.column_name = any (a.columns)
+            and a.columns <@ array(select c.column_name from bds_revert.columns_of(entity_name) c)
+    ),
+    found as (
+        select s.n, replace(
+            replace(replace(replace(replace(s.template, '{table}', candidates.table_name::text), '{column:I}', quote_ident(f.column_name)),
+                '{type}', c.sql_type), '{type:L}', quote_literal(c.sql_type)), '{length}', coalesce(f.max_length, 32)::text) as expression
+        from bds.fields f
+        join bds_revert.columns_of(entity_name) c on c.column_name = f.column_name
+        join bds_impl.types t on t.name = c.type
+        cross join unnest(t.stand_ins) with ordinality s (template, n)
+        where f.entity = entity_name and f.column_name = candidates.column_name
+    )
+    select f.n, f.expression, coalesce(k.condition, 'true') from found f cross join checks k
+    union all
+    -- if they accept none, one that they refuse: the error names the check
+    select f.n + 100, f.expression, 'true' from found f cross join checks k where k.condition is not null and f.n = 1;
 $$;
-comment on function bds_revert.candidates(regclass, name, text, text) is 'Values that a column may have for the moment, in their order';
+comment on function bds_revert.candidates(text, regclass, name) is
+    'Values that a column may have for the moment, in their order, with what the checks of the table say of them';
 
 create function bds_revert.stand_in(entity_name text, table_name regclass, this record)
     returns text
@@ -21,36 +42,32 @@ create function bds_revert.stand_in(entity_name text, table_name regclass, this 
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return (select case
-            when this.target is not null or e.expressions is null then case when not this.required then 'null' end
-            when k.checks is null then e.expressions[1]
-            else bds_impl.fill(
-                $sql$coalesce((
-                    select c.{column:I} from ({candidates}) c ({column:I}, "@n")
-                    where ({checks}) is not false
-                        and not exists (select from {table} t where t.company_id = $1 and t.{column:I} = c.{column:I})
-                    order by c."@n" limit 1
-                ), {first})$sql$,
-                'candidates', e.candidates, 'checks', k.checks, 'table', table_name::text, 'column', this.column_name,
-                'first', e.expressions[1])
-        end
-    from (
-        select array_agg(c.expression order by c.n) as expressions,
-            string_agg(
-                format('select %s, %s + g.n from generate_series(1, 20) g (n)', c.expression, c.n * 20),
-                ' union all ' order by c.n
-            ) as candidates
-        from bds_revert.candidates(table_name, this.column_name, this.type, this.sql_type) c
-    ) e
-    cross join (
-        select string_agg(pg_get_expr(k.conbin, k.conrelid), ' and ') as checks
-        from pg_constraint k
-        cross join lateral (
-            select array_agg(a.attname) as columns from pg_attribute a where a.attrelid = k.conrelid and a.attnum = any (k.conkey)
-        ) a
-        where k.conrelid = table_name and k.contype = 'c' and this.column_name = any (a.columns)
-            and a.columns <@ array(select c.column_name from bds_revert.columns_of(entity_name) c)
-    ) k);
+    return (
+        select coalesce(
+            'coalesce(' || string_agg(
+                bds_impl.fill(
+                    $sql$(
+                        select c.{column:I}
+                        from (
+                            select case when pg_input_is_valid(e.value, {type:L}) then e.value::{type} end
+                            from generate_series(1, 20) g (n) cross join lateral (select ({value})::text offset 0) e (value)
+                            where u."@k" > 0  -- evaluated for each row, though nothing else may depend on it
+                            offset 0
+                        ) c ({column:I})
+                        where c.{column:I} is not null and ({checks})
+                            and not exists (select from {table} t where t.company_id = $1 and t.{column:I} = c.{column:I})
+                        limit 1
+                    )$sql$,
+                    'column', this.column_name, 'type', this.sql_type, 'table', table_name::text, 'value', c.expression,
+                    'checks', c.checks
+                ),
+                ', ' order by c.n
+            ) || ')',
+            format('null::%s', this.sql_type)
+        )
+        from bds_revert.candidates(entity_name, table_name, this.column_name) c
+        where this.target is null
+    );
 end
 $$;
 comment on function bds_revert.stand_in(text, regclass, record) is
@@ -65,7 +82,7 @@ declare
     this record;
 begin
     for this in
-        select e.name, c.column_name, w.value, w.condition
+        select e.name, c.column_name, c.required, w.value, w.condition
         from pg_temp.revert_entities e
         cross join lateral bds_revert.columns_of(e.name) c
         left join pg_temp.revert_entities x on x.name = c.target and x.rank > e.rank and x.creates
@@ -80,16 +97,27 @@ begin
                         c.column_name, 'revert_' || x.name) end
                 )
         ) as w (value, condition)
-        where (e.creates or c.column_name = any (e.touched)) and w.value is not null and w.condition <> ''
+        where (e.creates or c.column_name = any (e.touched)) and w.condition <> ''
         order by e.rank
     loop
         execute bds_impl.fill(
             $sql$
-            update pg_temp.{rows:I} u
-            set "@last" = coalesce(u."@last", '{}') || jsonb_build_object({column:L}, u.{column:I}), {column:I} = {value}
-            where u."@action" in ('create', 'update') and not u."@failed" and ({condition})
+            update pg_temp.{rows:I} w
+            set "@last" = coalesce(w."@last", '{}') || jsonb_build_object({column:L}, w.{column:I}), {column:I} = s.value
+            from (
+                select u."@n", {value} as value
+                from (
+                    select u.*, row_number() over (order by u."@n") as "@k"
+                    from pg_temp.{rows:I} u
+                    where u."@action" in ('create', 'update') and not u."@failed" and ({condition})
+                    offset 0
+                ) u
+            ) s
+            where s."@n" = w."@n" and {is_possible}
             $sql$,
-            'rows', 'revert_' || this.name, 'column', this.column_name, 'value', this.value, 'condition', this.condition
+            'rows', 'revert_' || this.name, 'column', this.column_name, 'value', this.value, 'condition', this.condition,
+            -- without one a value stays, and the database tells what is in its way
+            'is_possible', case when this.required then 's.value is not null' else 'true' end
         ) using company;
     end loop;
     perform bds_revert.note_alone(company, e) from pg_temp.revert_entities e where e.updates;

@@ -159,7 +159,7 @@ declare
 begin
     for failed in
         select x.entity, min(x.n) as first, e.name is not null as is_compared, (
-            select string_agg(format('%L || u.%I', c.field || ':', c.column_name), ', ') from bds_revert.columns_of(e.name) c where c.is_unique
+            select string_agg(format('%L || u.%I::text', c.field || ':', c.column_name), ', ') from bds_revert.columns_of(e.name) c where c.is_unique
         ) as lookups
         from pg_temp.revert_errors x left join pg_temp.revert_entities e on e.name = x.entity
         group by x.entity, e.name

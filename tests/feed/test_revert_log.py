@@ -25,7 +25,7 @@ select bds.register('data.boxes', singular => 'box');
 
 @pytest.fixture(scope="module")
 def template(server: str) -> Iterator[str]:
-    yield from prepared(server, STAFF + BOXES + SHELVES + NOTES)
+    yield from prepared(server, STAFF + BOXES + SHELVES + MOODS + NOTES)
 
 
 @pytest.fixture
@@ -213,6 +213,65 @@ def test_values_with_checks_and_required_dates_are_swapped_back(shelves: Feed) -
         ),
     )
     assert_undone(shelves, change_set)
+
+
+# Types of unique columns that have few values or rules of their own, two values that are swapped, and one that is free.
+TIGHT = {
+    "data.initial": ("A1", "B2", "C3"),
+    "data.even": ("2", "4", "-8"),
+    "numeric(2, 0)": ("99", "-99", "0"),
+    "numeric(2, 2)": ("0.99", "-0.99", "0"),
+    "numeric": ("1.5", "1e30", "0"),
+    "smallint": ("32767", "-32768", "0"),
+    "real": ("3.4e38", "-3.4e38", "0"),
+    "double precision": ("1.7e308", "-1.7e308", "0"),
+    "time": ("00:00", "24:00", "12:00"),
+    "date": ("0001-01-01", "9999-12-31", "2000-01-01"),
+    "timestamptz": ("0001-01-01 00:00Z", "9999-12-31 23:59:59.999999Z", "2000-01-01 00:00Z"),
+    "interval": ("1 day", "-1 mon", "0"),
+    "data.mood": ("good", "bad", "fair"),
+    "char(2)": ("ab", "cd", "ef"),
+    "varchar(3)": ("abc", "def", "ghi"),
+    "bytea": ("", r"\\x00", r"\\x01"),
+}
+MOODS = f"""
+create type data.mood as enum ('good', 'bad', 'fair', 'none');
+create domain data.initial as text check (value ~ '^[A-Z][0-9]$');
+create domain data.even as int check (value % 2 = 0);
+create table data.tight ({ROW}, {", ".join(f"v{n} {type} not null, unique (company_id, v{n})" for n, type in enumerate(TIGHT))});
+create table data.flags ({ROW}, flag boolean not null, unique (company_id, flag));
+select bds.register('data.tight'), bds.register('data.flags');
+"""
+
+
+def test_values_of_types_with_few_or_ruled_values_are_swapped_back(shelves: Feed) -> None:
+    def assign(number: int, template: str) -> str:
+        return ", ".join(template.format(n=n, value=f"'{values[number]}'") for n, values in enumerate(TIGHT.values()))
+
+    for number in (0, 1):
+        shelves.write(f"insert into data.tight (company_id, {assign(0, 'v{n}')}) values ('acme', {assign(number, '{value}')})")
+    [(first,), (second,)] = shelves.ask("select id from data.tight order by id")
+    change_set = change(
+        shelves,
+        *(
+            f"update data.tight set {assign(number, 'v{n} = {value}')} where id = {row}"
+            for row, number in ((first, 2), (second, 0), (first, 1))
+        ),
+    )
+    assert_undone(shelves, change_set)
+
+
+def test_a_swap_that_no_free_value_allows_is_a_conflict(shelves: Feed) -> None:
+    shelves.write("insert into data.flags (company_id, flag) values ('acme', true), ('acme', false)")
+    change_set = change(
+        shelves,
+        "delete from data.flags where flag",
+        "update data.flags set flag = true",
+        "insert into data.flags (company_id, flag) values ('acme', false)",
+    )
+    report = revert(shelves, change_set)
+    assert (report["state"], {each["code"] for each in report["errors"]}) == ("partial", {"conflict"}), report
+    assert shelves.ask("select flag from data.flags") == [(True,)]
 
 
 def test_values_that_leave_no_room_are_refused_by_their_check(shelves: Feed) -> None:
