@@ -158,6 +158,12 @@ WRITTEN: list[tuple[str, str, list[dict[str, Any]], str]] = [
     ("type csv products = 'row' { id[code] = 'c' price = 'p' active = 'a' }", "products", [{"code": "1", "price": "2.5500", "active": True}], "c,p,a\r\n1,2.5500,true\r\n"),
     ("type csv products = 'row' { id = 'c' price = 'p' }", "products", [{"id": 12, "price": None}], "c,p\r\n12,\r\n"),
     ("type csv @language = 'de' @delimiter = ';' orders = 'row' { code = 'c' orderDate = 'd' total = 't' }", "orders", [{"code": "1", "orderDate": "2026-11-02", "total": "1234.50"}], "c;d;t\r\n1;02.11.2026;1234,5\r\n"),
+    *(
+        (f"type csv @language = '{tag}' @delimiter = ';' orders = 'row' {{ code = 'c' total = 't' }}", "orders", [{"code": "1", "total": total}], f"c;t\r\n1;{shown}\r\n")
+        for tag, total, shown in (
+            ("de", "1e38", "1" + "0" * 38), ("de", f"0.{'1' * 40}", f"0,{'1' * 40}"), ("fa", "-1.50", "-1٫5"), ("de", "1E+2", "100"), ("de", "0.00", "0"),
+        )
+    ),
     ("type csv @delimiter = ';' orders = 'row' { code = 'c' orderDate = date('d', \"%m/%d/%y\") total = number('t', \"de\") * 2 }", "orders", [{"code": "1", "orderDate": "2026-11-02", "total": "3"}], "c;d;t\r\n1;11/02/26;1,5\r\n"),
     ("type csv products = 'row' { code = 'c' name = concat('a', 'b', \"-\", 'd') }", "products", [{"code": "1", "name": "x-y"}], "c,a,b,d\r\n1,x,,y\r\n"),
     ("type csv products = 'row' { code = 'c' active = if('k' = \"Y\" and not 'o', true, false) }", "products", [{"code": "1", "active": True}, {"code": "2", "active": False}], "c,k,o\r\n1,Y,false\r\n2,,\r\n"),

@@ -11,7 +11,6 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
 import babel
-from babel.numbers import format_decimal
 
 from app.mapper.language.problems import InvalidValue
 
@@ -149,8 +148,9 @@ class Locale:
 
     def write_number(self, number: Decimal) -> str:
         """Format a number with all its digits, without grouping."""
-        text: str = format_decimal(number, locale=self._cldr, decimal_quantization=False, group_separator=False)
-        return text
+        whole, _, decimals = f"{number:f}".partition(".")
+        decimals = decimals.rstrip("0")
+        return f"{whole}{self.decimal}{decimals}" if decimals else whole
 
     def write_date(self, day: date) -> str:
         """Format a date with numbers in the order of the locale; the year has four digits."""

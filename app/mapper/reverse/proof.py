@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from decimal import Decimal, DecimalException
+from decimal import Context, Decimal, DecimalException
 from typing import Any
 
 from app.database.catalog import Field
@@ -23,6 +23,8 @@ from app.mapper.reverse.base import ReverseWriter
 from app.mapper.reverse.plan import Record, ReverseBlock, shortened
 from app.mapper.sources.open import open_source
 from app.types import named
+
+EXACT = Context(prec=200_000)  # digits: more than a number of PostgreSQL has
 
 
 class Proof:
@@ -173,7 +175,7 @@ def _is_value(got: Any) -> bool:
 def _rounded(field: Field, value: Any) -> Any:
     try:
         number = Decimal(str(value))
-        return number.quantize(Decimal(1).scaleb(-field.scale)) if field.scale is not None else number
+        return number.quantize(Decimal(1).scaleb(-field.scale), context=EXACT) if field.scale is not None else number
     except DecimalException:
         return value
 
