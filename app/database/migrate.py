@@ -184,7 +184,7 @@ def _connect(url: str) -> psycopg.Connection[Any]:
     if version < 170000:
         raise MigrationError(f"PostgreSQL 17 or newer is needed, this is {version // 10000}")
     roles.require_encoding(connection)
-    connection.execute("set client_min_messages = warning; set lock_timeout = 0")
+    connection.execute("set client_min_messages = warning; set lock_timeout = 0; set standard_conforming_strings = on")
     if connection.execute("select 1 from pg_extension where extname = 'citus'").fetchone():  # each node is migrated by itself
         for what in ("ddl", "create_role", "alter_role"):
             connection.execute(f"set citus.enable_{what}_propagation = off".encode())

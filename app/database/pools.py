@@ -46,6 +46,7 @@ IDLE_TIMEOUT: LiteralString = """
 SETTINGS = {
     **{"datestyle": "ISO, MDY", "timezone": "UTC", "intervalstyle": "iso_8601", "bytea_output": "hex", "extra_float_digits": "1"},
     "jit": "off",
+    "standard_conforming_strings": "on",  # as SQL bodies of functions are written
 }
 BEGIN: LiteralString = "begin"
 READ_ONLY: LiteralString = "begin read only"

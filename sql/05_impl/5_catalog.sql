@@ -45,6 +45,7 @@ create function bds_impl.functions()
     returns table (function oid, schema name, definition text, is_printed boolean)
     language sql
     stable
+    set standard_conforming_strings = on  -- as texts are printed
 as $$
     select p.oid, s.name,
         md5(concat_ws(

@@ -7,6 +7,7 @@
 create function bds_registry.patiently(statement text, arguments text[])
     returns text
     language plpgsql
+    set standard_conforming_strings = on  -- as bodies are written that it calls
 as $$
 declare
     own      constant text := current_setting('lock_timeout');

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from app.database import migrate
 from tests.conftest import Operator
 
 pytestmark = pytest.mark.slow
@@ -136,3 +137,16 @@ def test_what_one_dba_has_registered_another_one_registers_again(operator: Opera
         for login, connection in zip(logins, (one, other), strict=True):
             connection.close()
             operator.connection.execute(f"drop owned by {login}; drop role {login}".encode())
+
+
+def test_tables_are_registered_and_migrated_where_strings_have_escapes(operator: Operator, connect: Connect, database_url: str) -> None:
+    [(name,)] = operator.rows("select current_database()")
+    operator.connection.execute(f"alter database {name} set standard_conforming_strings = off".encode())
+    with connect() as session:
+        assert session.execute("show standard_conforming_strings").fetchone() == ("off",)
+        session.execute(TABLE.format(table="data.parts", columns="code text, share real,").encode())
+        session.execute("select bds.register('data.parts')")
+        assert session.execute("select kind, object, detail from bds.problems").fetchall() == []
+        session.execute("update public.bds_migrations set checksum = md5(checksum) where name !~ 'migrations'")
+    migrate.migrate(database_url)
+    assert operator.rows("select kind, object, detail from bds.problems") == []
