@@ -89,19 +89,19 @@ comment on function bds_registry.check_common_columns(regclass) is
     'Raises BD005 unless the table has the columns that every entity has';
 
 create function bds_registry.typed_columns(table_name regclass)
-    returns table (attnum int2, attname name, written text, base regtype, typmod int, type text)
+    returns table (attnum int2, attname name, written text, base regtype, typmod int, required boolean, type text)
     language sql
     stable
 as $$
-    with recursive under (attnum, attname, written, base, typmod) as (
-        select a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid, a.atttypmod
+    with recursive under (attnum, attname, written, base, typmod, required) as (
+        select a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid, a.atttypmod, a.attnotnull
         from pg_attribute a where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
         union all
-        select u.attnum, u.attname, u.written, t.typbasetype, t.typtypmod
+        select u.attnum, u.attname, u.written, t.typbasetype, t.typtypmod, u.required or t.typnotnull
         from under u join pg_type t on t.oid = u.base
         where t.typtype = 'd'
     )
-    select u.attnum, u.attname, u.written, u.base, u.typmod, k.name
+    select u.attnum, u.attname, u.written, u.base, u.typmod, u.required, k.name
     from under u
     join pg_type t on t.oid = u.base and t.typtype <> 'd'
     join pg_attribute a on a.attrelid = table_name and a.attnum = u.attnum
@@ -112,8 +112,8 @@ as $$
     end = any (k.stored);
 $$;
 comment on function bds_registry.typed_columns(regclass) is
-    'The columns of a table with their types: as they are written, below all domains, and in bds_impl.types, null if columns '
-    'cannot have it';
+    'The columns of a table with their types: as they are written, below all domains, and in bds_impl.types, null if columns cannot have it; '
+    'required: the column or a domain is not null';
 
 create function bds_registry.base_type(type regtype)
     returns text
@@ -170,7 +170,9 @@ begin
         raise exception using
             errcode = 'BD005',
             message = format('column %s.%I has the unsupported type %s', table_name, odd.attname, odd.written),
-            hint = format('use %s', (select string_agg(s::text, ', ' order by s::text) from bds_impl.types t, unnest(t.stored) s));
+            hint = format('use an enum, %s, or a domain over one of these but enums', (
+                select string_agg(s::text, ', ' order by s::text) from bds_impl.types t, unnest(t.stored) s where s <> 'anyenum'::regtype
+            ));
     end loop;
 
     for odd in
@@ -225,8 +227,8 @@ as $$
         case when c.base = 'numeric'::regtype and c.typmod > 0 then (((c.typmod - 4) & 2047) # 1024) - 1024 end,
         case when c.base in ('varchar'::regtype, 'bpchar'::regtype) and c.typmod > 0 then c.typmod - 4 end,
         (select array_agg(e.enumlabel::text order by e.enumsortorder) from pg_enum e where e.enumtypid = c.base),
-        a.attnotnull,
-        a.attname = 'updated_at' or a.atthasdef or a.attidentity <> '',
+        c.required,
+        a.attname = 'updated_at' or a.atthasdef or a.attidentity <> '' or y.typdefaultbin is not null,
         a.attgenerated <> '',
         exists (
             select from pg_index i
@@ -244,6 +246,7 @@ as $$
     from bds_registry.typed_columns(table_name) c
     join bds_impl.types k on k.name = c.type
     join pg_attribute a on a.attrelid = table_name and a.attnum = c.attnum
+    join pg_type y on y.oid = a.atttypid
     where a.attname <> 'company_id';
 $$;
 comment on function bds_registry.fields_of(text, regclass) is 'The columns of a table as fields of an entity';

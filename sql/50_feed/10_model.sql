@@ -2,11 +2,20 @@
 
 create or replace view bds.import_columns as
 select f.entity, coalesce(n.name, f.name) as name, f.column_name, f.stored as type, format_type(a.atttypid, a.atttypmod) as sql_type,
-    f.required, pg_get_expr(d.adbin, d.adrelid) as default_expression, f.is_unique, n.target,
-    n.name is not null and n.name = e.parent_navigation as is_parent, f.ordinal
+    f.required, coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(y.typdefaultbin, 0)) as default_expression, f.is_unique, n.target,
+    n.name is not null and n.name = e.parent_navigation as is_parent, f.ordinal,
+    case when y.typtype <> 'd' then format_type(a.atttypid, a.atttypmod) else (
+        with recursive under (base, typmod) as (
+            select y.typbasetype, y.typtypmod
+            union all
+            select t.typbasetype, t.typtypmod from under u join pg_type t on t.oid = u.base where t.typtype = 'd'
+        )
+        select format_type(u.base, u.typmod) from under u join pg_type t on t.oid = u.base and t.typtype <> 'd'
+    ) end as base_type
 from bds.fields f
 join bds.entities e on e.name = f.entity
 join pg_attribute a on a.attrelid = e.table_name and a.attname = f.column_name
+join pg_type y on y.oid = a.atttypid
 left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
 -- without the table that it referred to, a column is a plain field, as bds.register and bds.unregister make it
 left join (bds.navigations n join bds.entities t on t.name = n.target join pg_class s on s.oid = t.table_name)
@@ -19,11 +28,14 @@ comment on column bds.import_columns.column_name is 'The column';
 comment on column bds.import_columns.type is 'The type of the column, as bds_impl.types names it';
 comment on column bds.import_columns.sql_type is 'The type in SQL, with its precision';
 comment on column bds.import_columns.required is 'Whether the column is not null';
-comment on column bds.import_columns.default_expression is 'The column''s default';
+comment on column bds.import_columns.default_expression is 'The default of the column, or of its domain';
 comment on column bds.import_columns.is_unique is 'Unique within the company, and therefore a kind of lookup';
 comment on column bds.import_columns.target is 'For a reference the entity that it names';
 comment on column bds.import_columns.is_parent is 'Whether the reference is to the parent';
 comment on column bds.import_columns.ordinal is 'The column''s number in the table';
+comment on column bds.import_columns.base_type is
+    'The type below all domains, with its precision: an import keeps a value that is missing, which a domain may refuse, and no '
+    'temporary table of an idle session is in the way of ALTER DOMAIN';
 
 create function bds_feed.navigations()
     returns setof bds.navigations

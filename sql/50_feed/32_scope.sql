@@ -17,16 +17,17 @@ begin
     given := format('s."%s"', c.name);  -- PL/pgSQL would take begin for its own
     text := case when type.shown = 'text'::regtype then format('bds_feed.staged_text(%s)', given) else given end;
     valid := bds_impl.fill(type.valid, 'given', text, 'type', c.sql_type);
-    value := case when plain then text else bds_impl.fill(type.value, 'given', text, 'type', c.sql_type) end;
+    value := case when plain then text else bds_impl.fill(type.value, 'given', text, 'type', c.base_type) end;
     -- reading a text is half of the work: what was found valid, $3, is not checked again
     read := case when plain then value else format('case when $3 or %s then %s end', valid, value) end;
     value := case when plain then value else format('case when %s then %s end', valid, value) end;
     cleared := case when c.required then coalesce(c.default_expression, 'null') else 'null' end;
     named := case when plain then 'l.value' else format(
         'case when %s then %s end', bds_impl.fill(type.valid, 'given', 'l.value', 'type', c.sql_type),
-        bds_impl.fill(type.value, 'given', 'l.value', 'type', c.sql_type)
+        bds_impl.fill(type.value, 'given', 'l.value', 'type', c.base_type)
     ) end;
-    expected := replace(replace(type.expected, '{type}', c.sql_type), '{allowed}', coalesce(
+    expected := replace(replace(type.expected, '{type}', case when c.sql_type = c.base_type then c.sql_type
+        else format('%s and the rules of %s', c.base_type, c.sql_type) end), '{allowed}', coalesce(
         (select array_to_string(f.allowed, ', ') from bds.fields f where f.entity = c.entity and f.column_name = c.column_name), ''
     ));
 end
@@ -144,9 +145,9 @@ create function bds_feed.column_scope(c bds.import_columns, n bigint, this bds_f
 as $$
     select jsonb_build_object(
         'name', c.name, 'field', (select f.name from bds.fields f where f.entity = c.entity and f.column_name = c.column_name),
-        'column', c.column_name, 'type', c.sql_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
+        'column', c.column_name, 'type', c.base_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
         'key', 'key_' || c.name, 'unique', c.is_unique, 'is_parent', c.is_parent, 'expected', r.expected,
-        'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named, 'cleared', format('(%s)::%s', r.cleared, c.sql_type),
+        'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named, 'cleared', format('(%s)::%s', r.cleared, c.base_type),
         'sound', bds_impl.fill($sql$({given} is null or {given} = e'\x01' or {valid})$sql$, 'given', r.given, 'valid', r.valid),
         'is_constant', r.cleared !~ '\w\(',  -- what a function gives now is not what it gave then
         -- a nested record names its parent even where no record does
@@ -154,13 +155,13 @@ as $$
             when c.is_parent then 'true'
             else format('%L = any ($2)', c.name) || case when c.is_unique then ' or ''@id'' = any ($2)' else '' end
         end,
-        'stored', s.stored, 'mass', bds_feed.written_value(c, s.stored, 'null::' || c.sql_type),
+        'stored', s.stored, 'mass', bds_feed.written_value(c, s.stored, 'null::' || c.base_type),
         'written', case when c.is_parent then format('coalesce(p.target, %s)', s.written) else s.written end,
         'linked', case
             when c.target is not null then format('%I.id', 'ref_' || c.name)
-            else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.sql_type, r.read)
+            else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.base_type, r.read)
         end,
-        'hash', bds_feed.hash_of(c.sql_type),
+        'hash', bds_feed.hash_of(c.base_type),
         -- lines are told apart by their product and by texts, if these say something
         'tells', c.name = 'product' or k.is_text,
         'says', format(case when k.is_text then $sql$x.%I::text <> ''$sql$ else 'x.%I is not null' end, '=' || c.column_name),
@@ -177,7 +178,7 @@ as $$
             ) else d.value end
     ) || coalesce(bds_feed.target_scope(c), '{}')
     from bds_feed.read_value(c) r
-    cross join lateral (select t.typcategory = 'S' from pg_type t where t.oid = c.sql_type::regtype) as k (is_text)
+    cross join lateral (select t.typcategory = 'S' from pg_type t where t.oid = c.base_type::regtype) as k (is_text)
     cross join lateral (select format('t.%I', c.column_name)) as t (stored)
     cross join lateral (select format('d.%I', c.column_name)) as d (value)
     cross join lateral (

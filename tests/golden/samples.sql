@@ -1669,7 +1669,7 @@ diff_samples
 , key uuid {storage}
 , octets bytea {storage}
 , document jsonb {storage}
-, level data.level {storage}
+, level integer {storage}
 
 
 map_samples
@@ -1973,7 +1973,7 @@ begin
         , ('octets', s."octets", case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end, 'base64', false)
         , ('document', s."document", pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$', 'JSON other than null', false)
-        , ('level', s."level", pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits data.level', false)
+        , ('level', s."level", pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$', 'a whole number that fits integer and the rules of data.level', false)
     ) as v (field, given, is_valid, expected, identifies)
     where not (true and (s."short" is null or s."short" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)')) and (s."padded" is null or s."padded" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)')) and (s."mood" is null or s."mood" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood')) and (s."small" is null or s."small" = e'\x01' or pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$') and (s."whole" is null or s."whole" = e'\x01' or pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$') and (s."long" is null or s."long" = e'\x01' or pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$') and (s."amount" is null or s."amount" = e'\x01' or pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric')) and (s."free" is null or s."free" = e'\x01' or pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric')) and (s."single" is null or s."single" = e'\x01' or pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]') and (s."double" is null or s."double" = e'\x01' or pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]') and (s."flag" is null or s."flag" = e'\x01' or pg_input_is_valid(s."flag", 'boolean')) and (s."day" is null or s."day" = e'\x01' or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$') and (s."clock" is null or s."clock" = e'\x01' or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$') and (s."at" is null or s."at" = e'\x01' or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$') and (s."span" is null or s."span" = e'\x01' or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
             and pg_input_is_valid(ltrim(s."span", '-'), 'interval')
@@ -2017,7 +2017,7 @@ begin
     where f.name = 'samples';
 end
 
-bds_import.differing_samples(text,text[],boolean) returns TABLE("@ordinal" bigint, id bigint, "@new" boolean, code text, words text, short character varying, padded character, mood data.mood, small smallint, whole integer, long bigint, amount numeric, free numeric, single real, double double precision, flag boolean, day date, clock time without time zone, at timestamp with time zone, span interval, key uuid, octets bytea, document jsonb, level data.level) language sql
+bds_import.differing_samples(text,text[],boolean) returns TABLE("@ordinal" bigint, id bigint, "@new" boolean, code text, words text, short character varying, padded character, mood data.mood, small smallint, whole integer, long bigint, amount numeric, free numeric, single real, double double precision, flag boolean, day date, clock time without time zone, at timestamp with time zone, span interval, key uuid, octets bytea, document jsonb, level integer) language sql
 select v."@ordinal", v.id, v."@new", v.code, v.words, v.short, v.padded, v.mood, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
@@ -2044,7 +2044,7 @@ from (
         , case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end as octets, t.octets as "stored octets"
         , case when s."document" is null then t.document when s."document" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$' then bds_feed.staged_text(s."document")::jsonb end end as document, t.document as "stored document"
-        , case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::data.level end end as level, t.level as "stored level"
+        , case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::integer end end as level, t.level as "stored level"
     from pg_temp."map_samples" m
     join pg_temp."staged_samples" s on s."@ordinal" = m.ordinal
     left join data.samples t on t.company_id = (select $1) and t.id = m.target and not m.is_new
@@ -2292,7 +2292,7 @@ begin
                 , case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end as octets, t.octets as "stored octets"
                 , case when s."document" is null then t.document when s."document" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$' then bds_feed.staged_text(s."document")::jsonb end end as document, t.document as "stored document"
-                , case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::data.level end end as level, t.level as "stored level"
+                , case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::integer end end as level, t.level as "stored level"
             from bds_feed.rows_where(import.company_id, 'samples', s."@where", s."@lookups") w (id)
             join data.samples t on t.company_id = (select import.company_id) and t.id = w.id
             offset 0
@@ -2373,7 +2373,7 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
         and (not ('octets' = any ($2)) or case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
         and (not ('document' = any ($2)) or case when s."document" is null then t.document when s."document" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$' then bds_feed.staged_text(s."document")::jsonb end end is not distinct from t.document)
-        and (not ('level' = any ($2)) or case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::data.level end end is not distinct from t.level)
+        and (not ('level' = any ($2)) or case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::integer end end is not distinct from t.level)
     else false end,
     false, s."@id", s."@kind", m.key_code
 from (
@@ -2423,7 +2423,7 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
         and (not ('octets' = any ($2)) or case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
         and (not ('document' = any ($2)) or case when s."document" is null then t.document when s."document" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$' then bds_feed.staged_text(s."document")::jsonb end end is not distinct from t.document)
-        and (not ('level' = any ($2)) or case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::data.level end end is not distinct from t.level)
+        and (not ('level' = any ($2)) or case when s."level" is null then t.level when s."level" = e'\x01' then null else case when $3 or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$' then s."level"::integer end end is not distinct from t.level)
     else false end,
     false, s."@id", s."@kind", m.key_code
 from (
@@ -2501,7 +2501,7 @@ begin
         , bds_feed.to_stage(coalesce(u.r -> 'key', u.r -> 'key'), 'uuid' = 'boolean')  -- categoryId beside category
         , bds_feed.to_stage(coalesce(u.r -> 'octets', u.r -> 'octets'), 'bytea' = 'boolean')  -- categoryId beside category
         , bds_feed.to_stage(coalesce(u.r -> 'document', u.r -> 'document'), 'jsonb' = 'boolean')  -- categoryId beside category
-        , bds_feed.to_stage(coalesce(u.r -> 'level', u.r -> 'level'), 'data.level' = 'boolean')  -- categoryId beside category
+        , bds_feed.to_stage(coalesce(u.r -> 'level', u.r -> 'level'), 'integer' = 'boolean')  -- categoryId beside category
     from unnest($2, $3, $4) with ordinality as u (parent, position, r, n);
 end
 
