@@ -201,7 +201,7 @@ begin
         select c.name, c.column_name
         from bds_registry.finite_checks(table_name) c
         join pg_constraint k on k.conrelid = table_name and k.conname = c.name
-        where c.standing is null
+        where c.standing is null and not bds_registry.is_of_former_type(k, c.column_name)
     loop
         raise exception using
             errcode = 'BD005',

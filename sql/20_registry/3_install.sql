@@ -205,6 +205,18 @@ comment on function bds_registry.finite_checks(regclass) is
     'The CHECKs that a table needs against values that JSON cannot represent; standing: the constraint that is there, whatever '
     'its name';
 
+create function bds_registry.is_of_former_type(rule pg_constraint, column_name name)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+    return (rule).contype = 'c' and exists (
+        select from bds_impl.types t
+        where bds_registry.plain(pg_get_expr((rule).conbin, (rule).conrelid)) = bds_registry.plain(bds_impl.fill(t.finite, 'column', column_name))
+    );
+comment on function bds_registry.is_of_former_type(pg_constraint, name) is
+    'Whether bds.register made a CHECK for the type that its column had before';
+
 create function bds_registry.install_checks(this bds.entities)
     returns void
     language plpgsql
@@ -212,7 +224,15 @@ as $$
 declare
     due record;
 begin
-    for due in select * from bds_registry.finite_checks(this.table_name) c where c.standing is null loop
+    for due in
+        select c.*, k.oid is not null as replaces
+        from bds_registry.finite_checks(this.table_name) c
+        left join pg_constraint k on k.conrelid = this.table_name and k.conname = c.name
+        where c.standing is null
+    loop
+        if due.replaces then
+            perform bds_registry.run(format('alter table %s drop constraint %I', this.table_name, due.name));
+        end if;
         perform bds_registry.run(
             format('alter table %s add constraint %I check (%s) not valid', this.table_name, due.name, due.condition)
         );

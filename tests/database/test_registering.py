@@ -139,7 +139,9 @@ def test_what_one_dba_has_registered_another_one_registers_again(operator: Opera
             operator.connection.execute(f"drop owned by {login}; drop role {login}".encode())
 
 
-def test_tables_are_registered_and_migrated_where_strings_have_escapes(operator: Operator, connect: Connect, database_url: str) -> None:
+def test_tables_are_registered_and_migrated_where_strings_have_escapes(
+    operator: Operator, connect: Connect, database_url: str
+) -> None:
     [(name,)] = operator.rows("select current_database()")
     operator.connection.execute(f"alter database {name} set standard_conforming_strings = off".encode())
     with connect() as session:
@@ -150,3 +152,32 @@ def test_tables_are_registered_and_migrated_where_strings_have_escapes(operator:
         session.execute("update public.bds_migrations set checksum = md5(checksum) where name !~ 'migrations'")
     migrate.migrate(database_url)
     assert operator.rows("select kind, object, detail from bds.problems") == []
+
+
+ALTERED = {
+    "share real": ("alter share type text", True),
+    "share interval": ("alter share type text", True),
+    "share jsonb": ("alter share type text", True),
+    "share timestamptz": ("alter share type date using share::date", False),
+    "share date": ("alter share type timestamptz using share::timestamptz", False),
+    "share double precision": ("alter share type numeric", False),
+}
+
+
+@pytest.mark.parametrize("column", ALTERED)
+def test_the_check_of_a_former_type_gives_way_to_that_of_the_present_one(operator: Operator, column: str) -> None:
+    alteration, is_in_the_way = ALTERED[column]
+    views = "drop view api.parts, my.parts, past.parts_changed, past.parts_unchanged, past.parts_replaced;"
+    with operator.connection.transaction(force_rollback=True):
+        create(operator, f"{column},")
+        operator.connection.execute("select bds.register('data.parts')")
+        drop = "drop constraint share_is_finite," if is_in_the_way else ""
+        operator.connection.execute(
+            f"{views} alter table data.parts {drop} {alteration}; select bds.register('data.parts')".encode()
+        )
+        wanted = operator.rows("select name, condition, standing from bds_registry.finite_checks('data.parts')")
+        assert all(name == standing for name, _, standing in wanted), wanted
+        found = operator.rows(
+            "select conname from pg_constraint where conrelid = 'data.parts'::regclass and conname ~ '_is_finite$'"
+        )
+        assert len(found) == len(wanted)
