@@ -210,10 +210,12 @@ create function bds_registry.is_of_former_type(rule pg_constraint, column_name n
     language sql
     stable
     set search_path = pg_catalog, pg_temp
-    return (rule).contype = 'c' and exists (
+as $$
+    select rule.contype = 'c' and exists (
         select from bds_impl.types t
-        where bds_registry.plain(pg_get_expr((rule).conbin, (rule).conrelid)) = bds_registry.plain(bds_impl.fill(t.finite, 'column', column_name))
+        where bds_registry.plain(pg_get_expr(rule.conbin, rule.conrelid)) = bds_registry.plain(bds_impl.fill(t.finite, 'column', column_name))
     );
+$$;
 comment on function bds_registry.is_of_former_type(pg_constraint, name) is
     'Whether bds.register made a CHECK for the type that its column had before';
 
