@@ -488,9 +488,7 @@ def test_a_column_becomes_jsonb_and_its_past_is_readable(world: World, type: str
             f" value {type}, updated_at timestamptz not null, primary key (company_id, id))"
         )
         connection.execute("select bds.register('data.becoming')")
-        connection.execute(
-            "select bds.drop_views('becoming')"
-        )
+        connection.execute("select bds.drop_views('becoming')")
         connection.execute(
             "alter table data.becoming drop constraint if exists value_is_finite, alter value type jsonb using to_jsonb(value)"
         )

@@ -32,9 +32,9 @@ comment on column bds_impl.types.finite is
     'years beyond 1 to 9999';
 comment on column bds_impl.types.probe is 'A value that tells columns of different length or scale apart';
 comment on column bds_impl.types.stand_ins is
-    'SQL: values that {column} of row u of {table} may have for a moment, to be tried in this order; $1 is the company, u."@k" the row''s '
-    'number among those that need one, g.n the number of the try, {length} that of a text at most. A value that is none of {type}, or that '
-    'a row has, is left out';
+    'SQL: values that {column} of row u of {table} may have for a moment, to be tried in this order; $1 is the company, u."@k" the '
+    'row''s number among those that need one, g.n the number of the try, {length} that of a text at most. A value that is none of '
+    '{type}, or that a row has, is left out';
 comment on column bds_impl.types.is_exact is 'Whether equal values read the same: 1.0 and 1.00 do not, nor do a month and 30 days';
 
 create function bds_impl.beside(zero text, step text, lowest text default 'null', highest text default 'null')
@@ -131,8 +131,8 @@ insert into bds_impl.types (name, stored, shown, expected, valid, finite, probe,
 );
 
 insert into bds_impl.types (name, stored, shown, through, expected, valid, finite, stand_ins) values (
-    -- The double with the digits that identify a real, so that 0.1 equals 0.1.  The function costs seven times as much as the cast, which
-    -- a session with fewer digits cannot use.
+    -- The double with the digits that identify a real, so that 0.1 equals 0.1.  The function costs seven times as much as the cast,
+    -- which a session with fewer digits cannot use.
     'float4', '{float4}', 'float8',
     $sql$case when current_setting('extra_float_digits')::int > 0 then {value}::text::{shown} else past.double_of({value}) end$sql$,
     'a number that fits {type}',
@@ -152,7 +152,8 @@ select 'interval', '{interval}'::regtype[], 'interval'::regtype, 'a duration suc
     ),
     r.value || '::{type}', $sql${column:I} > '-infinity'::interval and {column:I} < 'infinity'::interval$sql$,
     '1 month 1 day 01:01:01.654321', 
-    bds_impl.beside($sql$interval '0'$sql$, $sql$u."@k" * interval '1 second'$sql$) || array[$sql$g.n * random() * interval '100 days'$sql$]
+    bds_impl.beside($sql$interval '0'$sql$, $sql$u."@k" * interval '1 second'$sql$)
+        || array[$sql$g.n * random() * interval '100 days'$sql$]
 from (values (  -- a sign before P is OData's
     $sql$(case when {given} ^@ '-' then -ltrim({given}, '-')::interval else {given}::interval end)$sql$
 )) r (value);

@@ -112,14 +112,13 @@ as $$
     end = any (k.stored);
 $$;
 comment on function bds_registry.typed_columns(regclass) is
-    'The columns of a table with their types: as they are written, below all domains, and in bds_impl.types, null if columns cannot have it; '
-    'required: the column or a domain is not null';
+    'The columns of a table with their types: as they are written, below all domains, and in bds_impl.types, null if columns '
+    'cannot have it; required: the column or a domain is not null';
 
 create function bds_registry.base_type(type regtype)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     with recursive under (base) as (
         select type
@@ -128,7 +127,8 @@ as $$
     )
     select k.name from under u join bds_impl.types k on u.base = any (k.stored);
 $$;
-comment on function bds_registry.base_type(regtype) is 'The type below all domains, as in bds_impl.types; null of an enum and of a type that is none there';
+comment on function bds_registry.base_type(regtype) is
+    'The type below all domains, as in bds_impl.types; null of an enum and of a type that is none there';
 
 create function bds_registry.check_columns(table_name regclass)
     returns void
@@ -171,7 +171,9 @@ begin
             errcode = 'BD005',
             message = format('column %s.%I has the unsupported type %s', table_name, odd.attname, odd.written),
             hint = format('use an enum, %s, or a domain over one of these but enums', (
-                select string_agg(s::text, ', ' order by s::text) from bds_impl.types t, unnest(t.stored) s where s <> 'anyenum'::regtype
+                select string_agg(s::text, ', ' order by s::text)
+                from bds_impl.types t, unnest(t.stored) s
+                where s <> 'anyenum'::regtype
             ));
     end loop;
 

@@ -209,11 +209,11 @@ create function bds_registry.is_of_former_type(rule pg_constraint, column_name n
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select rule.contype = 'c' and exists (
         select from bds_impl.types t
-        where bds_registry.plain(pg_get_expr(rule.conbin, rule.conrelid)) = bds_registry.plain(bds_impl.fill(t.finite, 'column', column_name))
+        where bds_registry.plain(pg_get_expr(rule.conbin, rule.conrelid))
+            = bds_registry.plain(bds_impl.fill(t.finite, 'column', column_name))
     );
 $$;
 comment on function bds_registry.is_of_former_type(pg_constraint, name) is

@@ -91,7 +91,6 @@ create function bds_change_log.texts_at(entity text, at timestamptz)
     returns jsonb
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_object_agg(bds_registry.camel_case(h.column_name), b.name)
     from bds.column_history h
@@ -130,7 +129,6 @@ create function bds_change_log.fitted(entity text, state jsonb)
     returns jsonb
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- OFFSET: the planner would evaluate casts of a constant, of values that are not of the type, too
@@ -139,7 +137,8 @@ begin
 end
 $$;
 comment on function bds_change_log.fitted(text, jsonb) is
-    'Old values as the present types of their columns have them, null where they are none of these: what the views of the past show';
+    'Old values as the present types of their columns have them, null where they are none of these: what the views of the past '
+    'show';
 
 create function bds_change_log.undo_step(state jsonb, operation bds.operation, undo jsonb)
     returns jsonb

@@ -94,7 +94,8 @@ as $$
         ) b
     ),
     times as (
-        select b.*, bds_change_log.names_at(old_value.entity, b.at) as names, bds_change_log.texts_at(old_value.entity, b.at) as texts
+        select b.*, bds_change_log.names_at(old_value.entity, b.at) as names,
+            bds_change_log.texts_at(old_value.entity, b.at) as texts
         from bounds b
         where b.until is not null
     )
@@ -106,7 +107,8 @@ as $$
                 'coalesce({names:L}::jsonb ->> o.key, o.key), {value}) from jsonb_each(l.old) o), ''{}''::jsonb)',
                 'at', bds_past.time_literal(t.at), 'until', bds_past.time_literal(t.until), 'names', t.names::text,
                 'value', case when t.texts is null then 'o.value' else bds_impl.fill(
-                    'case when o.value = ''null'' then o.value when {texts:L}::jsonb ->> o.key = ''jsonb'' then to_jsonb(o.value::text) '
+                    'case when o.value = ''null'' then o.value '
+                    'when {texts:L}::jsonb ->> o.key = ''jsonb'' then to_jsonb(o.value::text) '
                     'when {texts:L}::jsonb ->> o.key = ''bpchar'' then to_jsonb(rtrim(o.value #>> ''{}'', '' '')) else o.value end',
                     'texts', t.texts::text
                 ) end
@@ -119,7 +121,8 @@ as $$
     where t.texts is not null or exists (select from jsonb_each_text(t.names) n where n.key <> n.value);
 $$;
 comment on function bds_past.old_value(text) is
-    'SQL for the old values of a change l under the present names of their columns; of a column that is text now, as the text that it was';
+    'SQL for the old values of a change l under the present names of their columns; of a column that is text now, as the text that '
+    'it was';
 
 create function bds_past.changed(this bds.entities)
     returns text

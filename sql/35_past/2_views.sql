@@ -53,7 +53,6 @@ create function bds_past.fitted(entity text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(
         '(g.state || (select coalesce(jsonb_object_agg(v.field, v.value), ''{}'') from (values '
@@ -65,7 +64,8 @@ as $$
     cross join lateral (
         -- char(n) with its padding, as it is logged
         select format(
-            case when t.shown = 'text'::regtype then 'case when jsonb_typeof(g.state -> %1$L) in (''string'', ''null'') then g.state -> %1$L '
+            case when t.shown = 'text'::regtype
+                then 'case when jsonb_typeof(g.state -> %1$L) in (''string'', ''null'') then g.state -> %1$L '
                 'else to_jsonb(g.state ->> %1$L) end' else 'to_jsonb(%2$s)' end,
             f.name, bds_past.value(f)
         )

@@ -37,8 +37,8 @@ as $$
     where t.texts is not null or exists (select from jsonb_each_text(t.names) n where n.key <> n.value);
 $$;
 comment on function bds_operation.past_names() is
-    'The times in which columns had other names than now, or were text in another form: [{entity, since, until, names, texts}], see '
-    'bds_change_log.names_at and texts_at; null if there are none';
+    'The times in which columns had other names than now, or were text in another form: [{entity, since, until, names, texts}], '
+    'see bds_change_log.names_at and texts_at; null if there are none';
 
 create function bds_operation.dump_header(company text)
     returns jsonb
@@ -209,7 +209,8 @@ begin
         foreach log in array array['bds.change_log', 'bds.change_archive']::regclass[] loop
             execute format(
                 'update %s l set old = bds_change_log.old_at(l.old, n.names, n.texts) '
-                'from jsonb_to_recordset(nullif($2, ''null'')) n (entity text, since timestamptz, until timestamptz, names jsonb, texts jsonb) '
+                'from jsonb_to_recordset(nullif($2, ''null'')) n (entity text, since timestamptz, until timestamptz, '
+                'names jsonb, texts jsonb) '
                 'where l.company_id = $1 and l.entity = n.entity and l.created_at >= n.since and l.created_at < n.until '
                 'and l.old is not null',
                 log

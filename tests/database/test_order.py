@@ -180,14 +180,17 @@ def test_a_change_has_the_time_of_its_row(operator: Operator) -> None:
         " when matched then update set name = 'merged' when not matched then insert (code, name) values (s.code, 'merged')",
     )
     [(same, earlier, rows)] = operator.rows(SAME)
-    assert (earlier, rows) == (0, 310) and same >= 289, "a statement that inserts and updates may log later times, never earlier ones"
+    assert (earlier, rows) == (0, 310) and same >= 289, (
+        "a statement that inserts and updates may log later times, never earlier ones"
+    )
     assert operator.rows(FALLING) == [(0,)]
     [(id, before, at)] = operator.rows(
         "select row_id, id - 1, bds_service.api_time(created_at) from bds.changes where entity = 'units' and old ->> 'name' = 'unit'"
         " order by id limit 1"
     )
     found = operator.rows(
-        "select bds.version_of('acme', %s) > %s, bds.row_at('acme', 'units', %s, bds.version_of('acme', %s)) ->> 'name'", (at, before, id, at)
+        "select bds.version_of('acme', %s) > %s, bds.row_at('acme', 'units', %s, bds.version_of('acme', %s)) ->> 'name'",
+        (at, before, id, at),
     )
     assert found == [(True, "other")]
 
@@ -205,8 +208,16 @@ def test_a_statement_over_a_months_end_begins_the_month_with_its_first_change_th
         create trigger zz before insert or update on data.units for each row execute function data.at_the_end()
         """
     )
-    operator.write("acme", "insert into data.units (code, name) values ('u0', 'a'), ('u0b', 'b'), ('u1', 'c'), ('u2', 'd')".replace("u0b", "u00"))
-    assert operator.rows("select to_char(month at time zone 'UTC', 'MM'), first_id from bds.change_months order by 1") == [("01", 1), ("02", 3)]
+    operator.write(
+        "acme",
+        "insert into data.units (code, name) values ('u0', 'a'), ('u0b', 'b'), ('u1', 'c'), ('u2', 'd')".replace("u0b", "u00"),
+    )
+    assert operator.rows("select to_char(month at time zone 'UTC', 'MM'), first_id from bds.change_months order by 1") == [
+        ("01", 1),
+        ("02", 3),
+    ]
     assert operator.rows(SAME) == [(4, 0, 4)]
-    assert operator.rows("select bds.version_of('acme', '2026-02-01'), bds.version_of('acme', '2026-02-01T00:00:00.5Z')") == [(2, 3)]
+    assert operator.rows("select bds.version_of('acme', '2026-02-01'), bds.version_of('acme', '2026-02-01T00:00:00.5Z')") == [
+        (2, 3)
+    ]
     assert [len(operator.rows("select bds.rows_at('acme', 'units', %s)", (version,))) for version in (1, 2, 3, 4)] == [1, 2, 3, 4]
