@@ -7,6 +7,7 @@ Modules:
     completion  the script with which a shell completes commands, from the same table
     commands    the functions of the commands
     companies, feeds, hooks, mappers, places, nodes   the commands of a group
+    versions    differences and names of versions
     accounts, imports, exports, follow, explain, demo, doctor   what the larger commands do
     remote      imports, exports and changes of a service far away (--url)
     arguments   readers of values on the command line

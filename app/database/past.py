@@ -118,12 +118,8 @@ async def _find(
     connection: psycopg.AsyncConnection[Any], statement: LiteralString, company: str, moment: Moment, entity: str | None = None
 ) -> _Found:
     """Raises ServiceError: not_found; gone if a change was dropped during the search."""
-    parameters = {
-        **{"company": company, "time": moment.time, "name": moment.name, "entity": entity},
-        "version": None if moment.version is None else min(moment.version, LAST_VERSION),
-        "local": connection.info.transaction_status == TransactionStatus.INTRANS,
-    }
-    row = await (await connection.execute(statement, parameters)).fetchone()
+    local = connection.info.transaction_status == TransactionStatus.INTRANS
+    row = await (await connection.execute(statement, parameters(company, moment, local=local, entity=entity))).fetchone()
     assert row is not None
     version, first, last, erasures, is_to_come, is_unsure, registered, *_ = row
     if is_to_come:
@@ -135,6 +131,12 @@ async def _find(
     if version > last:
         raise ServiceError("not_found", f"version {moment.version} is yet to come: the last one is {last}", target=moment.target)
     return _Found(moment, version, first, erasures, bool(is_unsure), registered)
+
+
+def parameters(company: str, moment: Moment, *, local: bool, entity: str | None = None) -> dict[str, Any]:
+    """The parameters of NAME_VERSION.  local: whether the version is named for the transaction alone."""
+    version = None if moment.version is None else min(moment.version, LAST_VERSION)
+    return {"company": company, "version": version, "time": moment.time, "name": moment.name, "local": local, "entity": entity}
 
 
 async def open_past(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> Past:

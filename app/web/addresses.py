@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from app.database.catalog import Entity
+from app.query.check.moments import NAME, absolute
 from app.query.check.print_odata import Unprintable, filter_text
 from app.query.check.query import Query
 from app.query.parse import where as parse_where
@@ -43,7 +44,7 @@ def _rows(page: PageRequest, entity: Entity, form: Form) -> str:
 
 
 def _odata(page: PageRequest, entity: Entity, form: Form, filter: str) -> str:
-    past = f"@{quote(form['asof'], safe=':')}" if form["asof"] else ""
+    past = f"@{quote(absolute(form['asof']), safe=':')}" if form["asof"] else ""
     fields = ",".join(field_of(entity, name) for name in form.all("columns"))
     return f"/api/odata/{page.company}{past}/{entity.name}" + _query(
         ("$filter", filter), ("$orderby", orderby(entity, form["sort"])), ("$select", fields)
@@ -85,8 +86,10 @@ def orderby(entity: Entity, sort: str) -> str:
 
 
 def as_of(text: str) -> dict[str, str]:
-    """The parameter of /c for a version or a time; empty for the present."""
-    return {} if not text else {"version": text} if text.isascii() and text.isdigit() else {"at": text}
+    """The parameter of /c for a version, its name or a time; empty for the present."""
+    moment = absolute(text)
+    is_version = (moment.isascii() and moment.isdigit()) or NAME.fullmatch(moment)
+    return {} if not text else {"version": moment} if is_version else {"at": moment}
 
 
 def sort_by_field(entity: Entity, sort: str) -> str:

@@ -74,7 +74,7 @@ async def count_rows(page: PageRequest) -> list[tuple[str, int, bool]]:
 async def show(page: PageRequest) -> web.StreamResponse:
     """A page of rows; or the form with its problems."""
     entity = find_entity(page)
-    form = Form({name: [page.query[name].strip()] for name in FIELDS if page.query.get(name, "").strip()})
+    form = Form({name: [text] for name, text in fields_of(page).items()})
     cells = list(columns(page.database.catalog, entity))
     form.values["columns"] = page.request.query.getall("columns", [])
     for name in {*form.all("columns")} - {cell.name for cell in cells}:
@@ -135,10 +135,17 @@ def begin_at(query: Query, token: str | None, form: Form) -> Query:
     return paged(query, PAGE, None)
 
 
+def fields_of(page: PageRequest) -> dict[str, str]:
+    """The fields of the form that are not empty; `version` and `at`, as /c has them, are other names of `asof`."""
+    given = {name: page.query.get(name, "").strip() for name in (*FIELDS, "version", "at")}
+    given["asof"] = given["asof"] or given.pop("version") or given["at"]
+    return {name: given[name] for name in FIELDS if given[name]}
+
+
 def read_moment(form: Form) -> Moment | None:
     """The moment of the field `asof`; None for the present, or with a problem."""
     with form.collect_problems("asof", targets={"@": "asof"}):
-        return replace(moments.read_moment(form["asof"]), target="asof") if form["asof"] else None
+        return replace(moments.read_moment(moments.absolute(form["asof"])), target="asof") if form["asof"] else None
     return None
 
 
@@ -147,7 +154,7 @@ async def row(page: PageRequest) -> web.StreamResponse:
     entity, id = find_entity(page), page.path_variables["row"]
     if not ID.fullmatch(id) or int(id) not in INT8:
         raise ServiceError("not_found", f"{entity.name} has no row {id}")
-    form = Form({"asof": [page.query["asof"].strip()]} if page.query.get("asof", "").strip() else {})
+    form = Form({name: [text] for name, text in fields_of(page).items() if name == "asof"})
     moment, found = read_moment(form), None
     with form.collect_problems("asof"):
         found = await read_row(page, entity, id, moment)
@@ -156,7 +163,7 @@ async def row(page: PageRequest) -> web.StreamResponse:
     if found is None:
         return await missing_row(page, entity, int(id), form, moment)
     asof = form["asof"] if moment else None
-    past, given = (f"@{asof}", "?" + urlencode(addresses.as_of(asof))) if asof else ("", "")
+    past, given = (f"@{moments.absolute(asof)}", "?" + urlencode(addresses.as_of(asof))) if asof else ("", "")
     return page.render(
         "row.html",
         form.status,

@@ -81,8 +81,8 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
 # by path: the parameters of a page's URL besides `company` and `flash`
 PARAMETERS: Mapping[str, str] = {
     "/": "span offset",
-    "/data/{entity}": "q filter sort asof columns from",
-    "/data/{entity}/{row}": "asof",
+    "/data/{entity}": "q filter sort asof version at columns from",
+    "/data/{entity}/{row}": "asof version at",
     "/changes": "entity operation row changeSet filter view after before",
     "/changes/{entity}/{row}": "offset",
     "/imports": "mapper offset",

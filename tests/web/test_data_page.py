@@ -159,7 +159,7 @@ def test_a_deleted_row_has_a_page_that_leads_to_its_history(anna: Visitor, servi
 
 def test_the_page_of_a_row_asks_for_its_moment_and_shows_a_wrong_one(anna: Visitor, service: Service) -> None:
     [(id,)] = service.operator.rows("select id from data.products where code = 'P0001'")
-    for asof, status in (("yesterday", 400), ("2999-01-01", 404)):
+    for asof, status in (("2026-13-01", 400), ("nobody", 404), ("2999-01-01", 404)):
         page = anna.get(f"/data/products/{id}?company=demo&asof={asof}")
         assert page.status == status and page.one("//h1").startswith("P0001") and page.typed("asof") == asof
         assert page.one("//p[@id='asof-wrong']")
@@ -237,14 +237,24 @@ def test_when_there_were_no_rows_then_the_page_says_so(anna: Visitor) -> None:
     assert page.all("//p[@class='empty']/a/@href") == ["/data/products?company=demo"]
 
 
-@pytest.mark.parametrize(("asof", "status"), [("yesterday", 400), ("99999999", 404), ("2999-01-01", 404)])
+@pytest.mark.parametrize(("asof", "status"), [("2026-13-01", 400), ("nobody", 404), ("99999999", 404), ("2999-01-01", 404)])
 def test_a_moment_that_is_none_is_refused(anna: Visitor, asof: str, status: int) -> None:
     page = open_rows(anna, asof=asof)
     assert page.status == status
     [problem] = page.problems
     assert problem.startswith("As of (UTC): ") and page.typed("asof") == asof
     assert page.one("//p[@id='asof-wrong']") == problem.removeprefix("As of (UTC): ")
-    assert status == 404 or "a version such as 17, or a time in UTC such as" in problem
+    assert status == 404 or "a version such as 17, its name, or a time in UTC such as" in problem
+
+
+def test_moments_are_taken_as_people_and_as_programs_write_them(anna: Visitor, service: Service) -> None:
+    service.operator.connection.execute("select bds.name_version('demo', 'opening', 0)")
+    empty = [open_rows(anna, asof=text) for text in ("yesterday", "-2d", "opening", "0")]
+    empty += [anna.get(f"/data/products?company=demo&{text}") for text in ("version=0", "version=opening", "at=2020-01-01")]
+    assert all(page.status == 200 and "There were no rows then" in page.text for page in empty)
+    assert "There were no rows then" not in open_rows(anna, asof="now").text
+    assert empty[4].typed("asof") == "0" and b"@opening/products" in empty[2].reply.body
+    assert b"@yesterday" not in empty[0].reply.body
 
 
 @pytest.mark.parametrize(
