@@ -127,6 +127,14 @@ def disk_full(error: BaseException) -> ServiceError | None:
     return ServiceError("disk_full", message, headers={"Retry-After": "60"})
 
 
+class UnknownEntity(ServiceError):
+    """An entity that the model of the process does not have; it may have been registered just now."""
+
+    def __init__(self, name: str, kind: str = "entity") -> None:
+        super().__init__("not_found", f"no such {kind}: {name}")
+        self.name = name.partition("(")[0]
+
+
 class QueryError(ServiceError):
     """An error in a query text; `position` counts the option's characters from 1."""
 

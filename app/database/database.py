@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -30,6 +31,8 @@ log = logging.getLogger("bds.db")
 CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys", "bds_places")
 DEPARTURE_HOLD = 1.0  # seconds that an import waits before it begins, while its company is about to leave its place
 MIGRATED: LiteralString = "select max(applied_at) > clock_timestamp() - interval '1 minute' from public.bds_migrations"
+NAMES: LiteralString = "select coalesce(array_agg(name), '{}') from bds.entities"
+ASKED_EVERY = 0.1  # seconds between two questions whether entities were registered
 START = 2.0  # seconds to wait for places when the process starts
 
 
@@ -51,6 +54,8 @@ class Database:
         self._is_listening = False
         self._reloading = asyncio.Lock()
         self._reloads = 0  # of the catalog, since the process started
+        self._question: asyncio.Task[list[str]] | None = None  # for the names of entities
+        self._asked = 0.0  # the last one, by the monotonic clock
 
     @classmethod
     async def open(cls, config: Config) -> Database:
@@ -88,6 +93,27 @@ class Database:
             if self._reloads <= seen + 1:
                 self.catalog = await load_catalog(self.home.url)
                 self._reloads += 1
+
+    async def learn(self, name: str) -> bool:
+        """Read the catalog again if an entity that it lacks is registered; whether it is.
+
+        A registration that has just been committed is told by a notification, which may still be under way.
+        """
+        if self._question is None:
+            self._question = asyncio.create_task(self._ask_for_entities())
+        names = await asyncio.shield(self._question)
+        if name in names and name not in self.catalog:
+            await self.reload()
+        return name in self.catalog
+
+    async def _ask_for_entities(self) -> list[str]:
+        await asyncio.sleep(self._asked + ASKED_EVERY - time.monotonic())
+        self._asked, self._question = time.monotonic(), None  # who comes from now on asks anew
+        async with self.home.service() as connection:
+            row = await (await connection.execute(NAMES)).fetchone()
+        assert row is not None
+        names: list[str] = row[0]
+        return names
 
     async def close(self) -> None:
         """Close all connections."""

@@ -17,7 +17,7 @@ from app.auth.gate import Identity
 from app.database.database import Database
 from app.database.past import open_past
 from app.database.replicas import require_position
-from app.errors import ServiceError
+from app.errors import ServiceError, UnknownEntity
 from app.export import to_pdf, to_xml
 from app.export.custom import ExportTemplate
 from app.export.output import Output, find_output, write
@@ -42,7 +42,7 @@ async def respond(
     company = choose_company(identity, company, given.get("companyId"))
     catalog = database.catalog  # one model for the whole request
     if entity not in catalog:
-        raise ServiceError("not_found", f"no such entity: {entity}")
+        raise UnknownEntity(entity)
     given = read_parameters(options)
     check_export(given)
     export = read_request(catalog, catalog[entity], company, given)

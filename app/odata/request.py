@@ -15,7 +15,7 @@ from multidict import MultiMapping
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.database.past import Moment, model_of
-from app.errors import QueryError, ServiceError
+from app.errors import QueryError, ServiceError, UnknownEntity
 from app.query.check.moments import read_moment
 from app.wire.answers import quality
 from app.wire.urls import decode_path, decode_query
@@ -172,7 +172,7 @@ def find_resource(catalog: Catalog, segments: Sequence[str]) -> Resource:
         raise ServiceError("not_supported", f"{first.partition('(')[0]} is not supported")
     name, parenthesis, key = first.partition("(")
     if name not in catalog or (parenthesis and not key.endswith(")")):
-        raise ServiceError("not_found", f"no such entity set: {first}")
+        raise UnknownEntity(first, "entity set")
     entity = catalog[name]
     if not parenthesis:
         if rest == ["$count"]:

@@ -13,7 +13,7 @@ from app.changes.hub import Hub
 from app.changes.rows import Answer
 from app.database import replicas
 from app.database.catalog import Entity
-from app.errors import ServiceError
+from app.errors import ServiceError, UnknownEntity
 from app.metrics import Sampler
 from app.service.middleware import DATABASE, Handler
 from app.wire import answers, urls
@@ -28,13 +28,16 @@ RELOADS = 3  # of the catalog, for one request
 
 
 def with_current_catalog(handler: Handler) -> Handler:
-    """Wrap a handler: if the database no longer fits the catalog, reload the catalog and run the handler again."""
+    """Wrap a handler: if the catalog no longer fits the database, reload it and run the handler again."""
 
     @wraps(handler)
     async def handle(request: web.Request) -> web.StreamResponse:
         for _ in range(RELOADS):
             try:
                 return await handler(request)
+            except UnknownEntity as error:
+                if not await request.app[DATABASE].learn(error.name):
+                    raise
             except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.DeadlockDetected):
                 if request.writer.output_size or replicas.was_read():
                     raise
@@ -77,7 +80,7 @@ def entity_of(request: web.Request) -> Entity:
     """The entity of the path.  Raises not_found."""
     catalog, name = request.app[DATABASE].catalog, request.match_info["entity"]
     if name not in catalog:
-        raise ServiceError("not_found", f"no such entity: {name}")
+        raise UnknownEntity(name)
     return catalog[name]
 
 

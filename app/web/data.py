@@ -16,7 +16,7 @@ from app.changes.rows import ID, list_query, reading
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.database.past import Moment, model_of
 from app.database.session import Session
-from app.errors import QueryError, ServiceError, about
+from app.errors import QueryError, ServiceError, UnknownEntity, about
 from app.export.row_formats import shown_decimal
 from app.query.check import moments
 from app.query.check.paging import paged, write_token
@@ -240,7 +240,7 @@ def find_entity(page: PageRequest) -> Entity:
     """The entity of the path.  Raises not_found."""
     name, catalog = page.path_variables["entity"], page.database.catalog
     if name not in catalog:
-        raise ServiceError("not_found", f"no such entity: {name}")
+        raise UnknownEntity(name)
     return catalog[name]
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from app.changes.history import read_versions
 from app.changes.rows import ID
 from app.database.catalog import Entity
-from app.errors import ServiceError
+from app.errors import ServiceError, UnknownEntity
 from app.export.row_formats import shown_decimal
 from app.types import named
 from app.types.literals import INT8
@@ -50,7 +50,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     name, row_id = page.path_variables["entity"], page.path_variables["row"]
     catalog = page.database.catalog
     if name not in catalog:
-        raise ServiceError("not_found", f"no such entity: {name}")
+        raise UnknownEntity(name)
     if not ID.fullmatch(row_id) or int(row_id) not in INT8:
         raise ServiceError("not_found", f"no such row: {row_id}")
     entity, row, offset = catalog[name], (name, int(row_id)), page.offset()

@@ -14,7 +14,7 @@ from app.auth.gate import Gate, Identity
 from app.auth.login import ACTOR, Login, delete_cookie, identify
 from app.auth.tokens import COOKIE
 from app.database.database import Database
-from app.errors import ServiceError
+from app.errors import ServiceError, UnknownEntity
 from app.web.forms import Form, read_form
 from app.web.view import local_url, render
 from app.wire import urls
@@ -174,6 +174,11 @@ class Site:
             page = await self.authorize(request, access, upload=upload)
             request[PAGE_REQUEST] = page
             check_parameters(request, known)
+            try:
+                return await handle(page)
+            except UnknownEntity as error:
+                if not await page.database.learn(error.name):
+                    raise
             return await handle(page)
 
         return answer
