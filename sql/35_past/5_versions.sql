@@ -46,6 +46,24 @@ comment on function bds_past.search(text, timestamptz, bigint, bigint) is
     'The last change that is not later than a time, of those that are kept, the one before them if all are later; null if '
     'retention has just dropped one of them';
 
+create function bds_past.kept_since(company text, first bigint)
+    returns timestamptz
+    language sql
+    stable
+as $$
+    select coalesce(
+        -- a month that was dropped or detached is still noted, but not one of which the company's own retention has deleted the changes
+        (
+            select (max(m.month) at time zone 'UTC' + interval '1 month') at time zone 'UTC'
+            from bds.change_months m where m.company_id = company and m.first_id < first
+        ),
+        (select m.month from bds.change_months m where m.company_id = company and m.first_id = first),
+        date_trunc('month', now(), 'UTC')
+    );
+$$;
+comment on function bds_past.kept_since(text, bigint) is
+    'The time from which on all changes of a company are kept for sure, first being the first one that is kept';
+
 create or replace function bds_service.find_version(
     company text, version bigint default null, at timestamptz default null, name text default null, entity text default null,
     out id bigint, out logged_at timestamptz, out moment timestamptz, out first_id bigint, out last_id bigint, out erasures bigint,
@@ -67,10 +85,7 @@ begin
         version := (select v.version from bds.versions v where v.company_id = company and v.name = name collate "C");
     elsif at is not null then
         is_to_come := at > clock_timestamp();
-        -- all changes from this time on are kept
-        is_unsure := at < coalesce(
-            (select m.month from bds.change_months m where m.company_id = company and m.first_id = find_version.first_id),
-            date_trunc('month', now(), 'UTC'));
+        is_unsure := at < bds_past.kept_since(company, first_id);
         version := bds_past.search(company, at, first_id, last_id);
     elsif version is null then
         version := last_id;

@@ -162,7 +162,21 @@ def test_what_is_no_longer_kept_has_no_difference(acme: Operator) -> None:
     [row] = difference(acme, 2, 4).values()
     assert row[2:4] == ({"city": "Bonn"}, {"city": "Wien"})
     with pytest.raises(psycopg.Error) as caught:
-        acme.rows("select bds.version_of('acme', '2020-02-01')")
+        acme.rows("select bds.version_of('acme', '2020-01-20')")
+    assert caught.value.sqlstate == "BD006"
+
+
+def test_a_time_after_a_month_that_is_gone_is_the_version_at_its_end(acme: Operator) -> None:
+    acme.write("acme", "update data.stores set city = 'Bonn'")
+    acme.write("acme", "update data.stores set city = 'Rom'")
+    age(acme, "2020_01", "id <= 2 and company_id = 'acme'")
+    acme.connection.execute("alter table bds.change_log detach partition bds.change_log_2020_01")
+    # february and the months after it had no changes
+    assert acme.rows("select bds.version_of('acme', '2020-02-01'), bds.version_of('acme', '2021-07-01')") == [(2, 2)]
+    [row] = rows_at(acme, 2).values()
+    assert row["city"] == "Bonn"
+    with pytest.raises(psycopg.Error) as caught:
+        acme.rows("select bds.version_of('acme', '2020-01-31T23:59Z')")
     assert caught.value.sqlstate == "BD006"
 
 
