@@ -145,7 +145,8 @@ from ({rows}) d')
             select f.ordinal, '@' || f.ordinal, f.name || ' as of the earlier version', 'ends'
             from bds.fields f where f.entity = this.name
         ) c (n, name, description, alone)
-        where c.alone is null or c.alone = part.column1;
+        where c.alone is null or c.alone = part.column1
+        order by c.n, c.name;
     end loop;
 end
 $$;

@@ -58,7 +58,8 @@ create function bds_feed.children_of(entity_name text)
         where n.entity = entity_name and n.child
         order by n.ordinal;
     end;
-comment on function bds_feed.children_of(text) is 'The child collections of an entity, with their tables and the columns that lead to the parent';
+comment on function bds_feed.children_of(text) is
+    'The child collections of an entity, with their tables and the columns that lead to the parent';
 
 -- What an import needs to know of an entity, kept because working out the families takes longer than a small import.
 
@@ -120,7 +121,8 @@ select e.*, array(
 ) as waits
 from ordered e;
 create unique index on bds_feed.entities (name);
-comment on materialized view bds_feed.entities is 'Entities as imports see them: order, families, parents; bds_feed.install keeps it';
+comment on materialized view bds_feed.entities is
+    'Entities as imports see them: order, families, parents; bds_feed.install keeps it';
 comment on column bds_feed.entities.name is 'The entity';
 comment on column bds_feed.entities.rank is 'In the order of writing: each after those that it refers to';
 comment on column bds_feed.entities.family is
@@ -133,4 +135,5 @@ comment on column bds_feed.entities.beside is 'Entities whose map_ its statement
 comment on column bds_feed.entities.kinds is 'The kinds of lookup that name its rows: id and unique fields';
 comment on column bds_feed.entities.has_keys is 'Whether its rows can be told by a unique field';
 comment on column bds_feed.entities.children is 'Whether others are nested in it';
-comment on column bds_feed.entities.waits is 'Entities of a circle that are written later: references to their new rows are null at first';
+comment on column bds_feed.entities.waits is
+    'Entities of a circle that are written later: references to their new rows are null at first';

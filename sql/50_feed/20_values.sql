@@ -7,7 +7,8 @@ create function bds_feed.staged_text(given text)
     immutable
     -- the first comparison is all that an ordinary text takes: ^@ would cut a text out of it
     return case when given < e'\x02' collate "C" and given <> '' then nullif(substr(given, 2), '') else given end;
-comment on function bds_feed.staged_text(text) is 'The text of a staged value: chr(1) stands for null, and before a text that begins with it';
+comment on function bds_feed.staged_text(text) is
+    'The text of a staged value: chr(1) stands for null, and before a text that begins with it';
 
 create function bds_feed.lookup_kind(lookup text)
     returns text

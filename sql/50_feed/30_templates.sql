@@ -1,16 +1,17 @@
 -- The statements of imports are generated for each entity, when it is registered, from the templates of the files that follow:
--- functions of the schema bds_import, such as match_products.  Those that return rows are one query each, which the planner takes into
--- the statement that calls them; so what a document does not give ($2, given) costs a large import nothing, and a small one finds
--- every plan ready.  `\sf bds_import.matched_products` shows one.
+-- functions of the schema bds_import, such as match_products.  Those that return rows are one query each, which the planner takes
+-- into the statement that calls them; so what a document does not give ($2, given) costs a large import nothing, and a small one
+-- finds every plan ready.  `\sf bds_import.matched_products` shows one.
 --
--- In all of them $1 is the import or its company and $2 the columns that at least one staged row gives.  Rows of the company are read
--- with company_id = (select $1): of a company that its statistics do not know the planner expects one row, and then every index seems
--- as good as the right one; so it is not told which company it is.
+-- In all of them $1 is the import or its company and $2 the columns that at least one staged row gives.  Rows of the company are
+-- read with company_id = (select $1): of a company that its statistics do not know the planner expects one row, and then every
+-- index seems as good as the right one; so it is not told which company it is.
 --
 -- `offset 0` keeps a subquery apart.  Row level security lets no index search for an expression that calls functions, only for its
 -- result; and what is both compared and selected is worked out once.
 --
--- A template is text with holes and blocks (sql/05_impl/1_fill.sql), which are filled from what bds_feed.scope_of tells of the entity.
+-- A template is text with holes and blocks (sql/05_impl/1_fill.sql), which are filled from what
+-- bds_feed.scope_of tells of the entity.
 
 create table bds_feed.templates (
     signature text primary key,
@@ -23,7 +24,9 @@ comment on table bds_feed.templates is 'Functions of the schema bds_import, and 
 comment on column bds_feed.templates.signature is 'Name and parameters; of a table the name';
 comment on column bds_feed.templates.of is
     'Null: one for each entity. A set, such as keys: one for each member. Anything else: one if the entity has it';
-comment on column bds_feed.templates.result is 'The type of the result, or the table whose rows it returns: a query if it is a table, else a body in PL/pgSQL; "a table" for tables';
+comment on column bds_feed.templates.result is
+    'The type of the result, or the table whose rows it returns: a query if it is a table, else a body in PL/pgSQL; "a table" '
+    'for tables';
 comment on column bds_feed.templates.purpose is 'What it does';
 comment on column bds_feed.templates.body is 'The template';
 
@@ -56,7 +59,8 @@ alter function bds_import.{name:I}{parameters} owner to bds_owner
     );
 end
 $$;
-comment on function bds_feed.make(bds_feed.templates, jsonb, jsonb) is 'Makes a function of bds_import, or a table of bds_feed.tables';
+comment on function bds_feed.make(bds_feed.templates, jsonb, jsonb) is
+    'Makes a function of bds_import, or a table of bds_feed.tables';
 
 create table bds_feed.versions (
     entity     text collate "C" primary key,
@@ -65,9 +69,11 @@ create table bds_feed.versions (
 );
 comment on table bds_feed.versions is 'What is generated for each entity: an import works with one version of each of its entities';
 comment on column bds_feed.versions.entity is 'The entity';
-comment on column bds_feed.versions.version is 'A hash of the templates and of what fills them; equal for an entity that was registered again as it was';
+comment on column bds_feed.versions.version is
+    'A hash of the templates and of what fills them; equal for an entity that was registered again as it was';
 
-comment on column bds_feed.versions.functions is 'The functions of bds_import that were made, each with a hash: bds.problems lists what differs';
+comment on column bds_feed.versions.functions is
+    'The functions of bds_import that were made, each with a hash: bds.problems lists what differs';
 
 create function bds_feed.oids_of(entity_name text)
     returns setof oid

@@ -54,7 +54,8 @@ id text {storage}, id_kind text {storage}  -- the record's own lookup
 ('home_{entity}', 'linked', 'a table',
     'parents'' rows that have items without a row; is_whole: all their rows are looked at; keeps: rows that no item takes stay',
     'id bigint, is_whole boolean, keeps boolean'),
--- key: equal for items that agree with the same rows; was: a target that another may want more; t: h of a value that tells lines apart
+-- key: equal for items that agree with the same rows; was: a target that another may want more; t: h of a value that tells lines
+-- apart
 ('item_{entity}', 'linked', 'a table',
     'items without a row, of homes with rows left, and where they may want another''s row all items of the home',
     'ordinal bigint, home bigint, shape bigint, key bigint, target bigint, was bigint{each links}, h{n} bigint{end links}{each telling}, t{n} bigint{end telling}'),
@@ -105,7 +106,8 @@ create function bds_feed.staging_table(import_number bigint, entity text)
     language sql
     immutable
     return format('staging.%I', 'i' || import_number || '_' || entity);
-comment on function bds_feed.staging_table(bigint, text) is 'Name of the table that holds what a large import has staged of one entity';
+comment on function bds_feed.staging_table(bigint, text) is
+    'Name of the table that holds what a large import has staged of one entity';
 
 create function bds_feed.model_of(entity_name text)
     returns text
@@ -116,12 +118,24 @@ as $$
     from bds_feed.tables t where t.entity = entity_name and t.name = 'staged_' || entity_name;
 $$;
 comment on function bds_feed.model_of(text) is
-    'A hash of what staged rows of an entity are read by, its columns and its staging table: another release that has the same goes on with them';
+    'A hash of what staged rows of an entity are read by, its columns and its staging table: another release that has the same '
+    'goes on with them';
 
 create table bds_feed.state (version text primary key);
-comment on table bds_feed.state is 'One row: changes with any of bds_feed.versions, so that no session keeps tables of an entity as it was';
-comment on column bds_feed.state.version is 'Part of the name of a table by which a session knows that its tables are of this version';
+comment on table bds_feed.state is
+    'One row: changes with any of bds_feed.versions, so that no session keeps tables of an entity as it was';
+comment on column bds_feed.state.version is
+    'Part of the name of a table by which a session knows that its tables are of this version';
 insert into bds_feed.state values ('');
+
+create function bds_feed.is_undo(import bds.imports)
+    returns boolean
+    language sql
+    immutable
+as $$
+    select import.reverts is not null;
+$$;
+comment on function bds_feed.is_undo(bds.imports) is 'Whether its records come from the change log (70_undo.sql)';
 
 create function bds_feed.begin_tables(import bds.imports)
     returns void
@@ -139,7 +153,8 @@ begin
 end
 $$;
 comment on function bds_feed.begin_tables(bds.imports) is
-    'Begins an import, once: keeps the tables of the session for it, emptied, unless they are of another kind of import, or of entities as '
+    'Begins an import, once: keeps the tables of the session for it, emptied, unless they are of another kind of import, or of '
+    'entities as '
     'they were';
 
 create function bds_feed.open_tables(import bds.imports, entity_names text[])
@@ -148,7 +163,7 @@ create function bds_feed.open_tables(import bds.imports, entity_names text[])
 as $$
 declare
     closed  text[] := array(
-        select n.name from unnest(entity_names) as n (name) where not bds_feed.is_open('staged_' || n.name)
+        select n.name from unnest(entity_names) as n (name) where not bds_feed.is_open('diff_' || n.name)
         union all select '*' where not bds_feed.is_open('feed_entities')
     );
     unknown text;
@@ -164,6 +179,8 @@ begin
             where (t.entity = any (closed) or t.name = 'map_' || t.entity and t.entity in (
                     select b.name from bds_feed.entities e cross join lateral unnest(e.beside) as b (name) where e.name = any (closed)))
                 and not bds_feed.is_open(t.name)
+                -- an undo stages nothing and links nothing
+                and (not bds_feed.is_undo(import) or t.entity = '*' or t.name in ('map_' || t.entity, 'diff_' || t.entity))
         loop
             perform bds_feed.open_table(import, wanted);
         end loop;
@@ -194,7 +211,8 @@ begin
     end if;
 end
 $$;
-comment on function bds_feed.require_versions() is 'Raises BD007 if a table of the import was altered and registered since it began';
+comment on function bds_feed.require_versions() is
+    'Raises BD007 if a table of the import was altered and registered since it began';
 
 create function bds_feed.is_open(table_name text)
     returns boolean
@@ -232,7 +250,8 @@ begin
         replace(wanted.definition, '{storage}', case when import.is_small then 'storage plain' else '' end));
 end
 $$;
-comment on function bds_feed.open_table(bds.imports, bds_feed.tables) is 'Makes a temporary table of an import, or the view of what it has staged';
+comment on function bds_feed.open_table(bds.imports, bds_feed.tables) is
+    'Makes a temporary table of an import, or the view of what it has staged';
 
 create function bds_feed.drop_tables()
     returns void
@@ -260,7 +279,8 @@ declare
 begin
     for name in
         select t.name from bds_feed.tables t
-        where t.entity = any (entity_names) and not t.name ^@ 'staged_' or all_tables and t.entity = any (entity_names || '*'::text)
+        where (t.entity = any (entity_names) and not t.name ^@ 'staged_' or all_tables and t.entity = any (entity_names || '*'::text))
+            and bds_feed.is_open(t.name)
     loop
         execute format('delete from pg_temp.%I', name);
     end loop;
@@ -293,7 +313,8 @@ begin
 end
 $$;
 comment on function bds_feed.filled(bds.imports, text) is
-    'To be called when a temporary table has got its rows: a large import is planned by statistics, a small one has its plans already';
+    'To be called when a temporary table has got its rows: a large import is planned by statistics, a small one has its plans '
+    'already';
 
 create or replace function bds_log.check_staging_company()
     returns trigger
@@ -305,7 +326,8 @@ begin
     return null;
 end
 $$;
-comment on function bds_log.check_staging_company() is 'Statement trigger: rows are staged by sessions of the import''s company alone';
+comment on function bds_log.check_staging_company() is
+    'Statement trigger: rows are staged by sessions of the import''s company alone';
 
 create function bds_feed.make_staging(import bds.imports, table_name text, definition text)
     returns void
@@ -322,7 +344,8 @@ begin
     execute format('grant insert on %s to bds_writer, bds_operator', table_name);
 end
 $$;
-comment on function bds_feed.make_staging(bds.imports, text, text) is 'Makes a table of the schema staging, into which sessions of the import''s company may put rows';
+comment on function bds_feed.make_staging(bds.imports, text, text) is
+    'Makes a table of the schema staging, into which sessions of the import''s company may put rows';
 
 create function bds_feed.drop_staging(import bds.imports)
     returns void

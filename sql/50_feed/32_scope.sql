@@ -33,8 +33,10 @@ begin
 end
 $$;
 comment on function bds_feed.read_value(bds.import_columns) is
-    'SQL about the text that a staged row s gives a column: the text, whether it is valid, its value, which is null if it is not, that '
-    'where $3 tells that all are valid, what null makes of it; the value of this column that a lookup l names; what an error says was expected';
+    'SQL about the text that a staged row s gives a column: the text, whether it is valid, its value, which is null if it is '
+    'not, that '
+    'where $3 tells that all are valid, what null makes of it; the value of this column that a lookup l names; what an error '
+    'says was expected';
 
 create function bds_feed.written_value(c bds.import_columns, otherwise text, key text)
     returns text
@@ -60,7 +62,8 @@ as $$
     from bds_feed.read_value(c) r;
 $$;
 comment on function bds_feed.written_value(bds.import_columns, text, text) is
-    'SQL for the value that a staged row s gives a column; otherwise is that of a row that does not give it, key a unique one that is known';
+    'SQL for the value that a staged row s gives a column; otherwise is that of a row that does not give it, key a unique one '
+    'that is known';
 
 create function bds_feed.target_scope(c bds.import_columns)
     returns jsonb
@@ -108,10 +111,10 @@ create function bds_feed.hash_of(sql_type text)
     ), 'bds_feed.hash_value');
 comment on function bds_feed.hash_of(text) is 'The function of (value, seed) that hashes values of a type';
 
--- What templates may say of a column.  Here are the values of products.price, VALID standing for the text of `valid`; s is the staged
--- row, t the stored one, d the one that differs, m what the row is matched with, l a lookup, x a line that is compared.
+-- What templates may say of a column.  Here are the values of products.price, VALID standing for the text of `valid`; s is the
+-- staged row, t the stored one, d the one that differs, m what the row is matched with, l a lookup, x a line that is compared.
 --
---     name         price, category                   in documents; field, column: price, categoryId in the API, category_id in the table
+--     name         price, category                   in documents; field, column: price, categoryId in the API, category_id in SQL
 --     type         numeric(19,4)
 --     n, flag      5, 16                             its number, and its bit in a mask of columns
 --     unique       false                             a kind of lookup; key: key_price, the value that is known before it is stored
@@ -132,11 +135,47 @@ comment on function bds_feed.hash_of(text) is 'The function of (value, seed) tha
 --     missing      (s.price = e'\x01' or m.is_new and m.operation <> 'update' and s.price is null)         a required one is
 --     hash         hash_numeric_extended             the function of (value, seed)
 --     tells, says  false, x."=price" is not null     it tells lines apart; it says something
+--     was          (r.known ->> 'price')::numeric    the value in that record of the log; left, waited: of r.left_as, w.waiting
+--     is_altered   false                             the log may have values of other types; fits: that of r.known is one of this
+--     kept         t.price                           without a stored row the default
 --
 -- A reference, such as products.category, has also
 --
 --     ref          products_category                 part of names; kinds, known: {id,code}, id:..., code:... for errors
 --     target       categories                        target_table: data.categories; lookup_kinds: how each kind of lookup is read
+
+create function bds_feed.logged_scope(c bds.import_columns)
+    returns jsonb
+    language sql
+    stable
+as $$
+    select jsonb_object_agg(s.name, bds_impl.fill(
+            case
+                when a.is_altered then 'case when pg_input_is_valid(({text})::text, {type:L}) then ({text})::{type} end' else '({text})::{type}'
+            end,
+            'text', bds_impl.fill(t.logged, 'state', s.state, 'field', f.name), 'type', c.sql_type
+        )) || jsonb_build_object(
+            'is_altered', a.is_altered,
+            'fits', bds_impl.fill(
+                'pg_input_is_valid(({text})::text, {type:L})', 'text', bds_impl.fill(t.logged, 'state', 'r.known', 'field', f.name),
+                'type', c.sql_type
+            ),
+            'kept', case when c.default_expression is null then format('t.%I', c.column_name)
+                else format('case when t.id is null then %s else t.%I end', c.default_expression, c.column_name) end
+        )
+    from bds.fields f
+    join bds_impl.types t on t.name = f.stored
+    cross join lateral (
+        -- what the log has may not be a value of the present type
+        select exists (
+            select from bds.column_history h where h.entity = c.entity and h.ordinal = c.ordinal and h.until < 'infinity'
+        ) as is_altered
+    ) a
+    cross join (values ('was', 'r.known'), ('left', 'r.left_as'), ('waited', 'w.waiting')) as s (name, state)
+    where f.entity = c.entity and f.column_name = c.column_name
+    group by f.name, t.logged, a.is_altered;
+$$;
+comment on function bds_feed.logged_scope(bds.import_columns) is 'What templates may say of a column''s values in the log';
 
 create function bds_feed.column_scope(c bds.import_columns, n bigint, this bds_feed.entities)
     returns jsonb
@@ -176,7 +215,7 @@ as $$
                 'case when {target:L} = any ($4) and {value} in (select w.target from pg_temp.{map:I} w where w.is_new) then null else {value} end',
                 'target', c.target, 'value', d.value, 'map', 'map_' || c.target
             ) else d.value end
-    ) || coalesce(bds_feed.target_scope(c), '{}')
+    ) || coalesce(bds_feed.target_scope(c), '{}') || bds_feed.logged_scope(c)
     from bds_feed.read_value(c) r
     cross join lateral (select t.typcategory = 'S' from pg_type t where t.oid = c.base_type::regtype) as k (is_text)
     cross join lateral (select format('t.%I', c.column_name)) as t (stored)
@@ -186,7 +225,8 @@ as $$
             else format('case when m.is_new then %s else %s end', c.default_expression, t.stored) end, format('m.%I', 'key_' || c.name))
     ) as s (stored, written);
 $$;
-comment on function bds_feed.column_scope(bds.import_columns, bigint, bds_feed.entities) is 'What templates may say of a column; n numbers those of the entity';
+comment on function bds_feed.column_scope(bds.import_columns, bigint, bds_feed.entities) is
+    'What templates may say of a column; n numbers those of the entity';
 
 create function bds_feed.parent_scope(this bds_feed.entities, upward jsonb)
     returns jsonb
@@ -204,6 +244,51 @@ create function bds_feed.parent_scope(this bds_feed.entities, upward jsonb)
 comment on function bds_feed.parent_scope(bds_feed.entities, jsonb) is
     'What templates may say of the parent of an entity; upward are the columns that lead to it, null if there are none';
 
+create function bds_feed.rules_of(this bds_feed.entities)
+    returns jsonb
+    language sql
+    stable
+as $$
+    select jsonb_agg(
+        jsonb_build_object(
+            'message', format('it breaks the rule %s', k.conname), 'expression', pg_get_expr(k.conbin, k.conrelid),
+            'field', case when r.columns = 1 then r.field else 'null' end
+        ) order by k.conname
+    )
+    from pg_constraint k
+    cross join lateral (
+        select count(*) as columns, coalesce(quote_literal(min(f.name)), 'null') as field,
+            bool_and(coalesce(a.attname in ('company_id', 'id') or f.name <> 'updatedAt' and not f.generated, false)) as is_known
+        from unnest(k.conkey) as u (attnum)
+        join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.attnum
+        left join bds.fields f on f.entity = this.name and f.column_name = a.attname
+    ) r
+    where k.conrelid = this.table_name and k.contype = 'c' and r.is_known is not false;
+$$;
+comment on function bds_feed.rules_of(bds_feed.entities) is
+    'What templates may say of the check constraints of an entity, but for those over what the database itself computes';
+
+create function bds_feed.writes()
+    returns jsonb
+    language sql
+    immutable
+    return jsonb_build_array(
+        jsonb_build_object(
+            'creates', true, 'changes', true, 'applies', '"@creates" and "@changes" and not "@apart"', 'chosen', 'd."@new" is not null',
+            'matches', 't.company_id = (select $1) and t.id = case when not d."@new" then d.id end'
+        ),
+        jsonb_build_object(
+            'creates', true, 'changes', false, 'applies', '"@creates" and (not "@changes" or "@apart")', 'chosen', 'd."@new"',
+            'matches', 'false'
+        ),
+        jsonb_build_object(
+            'creates', false, 'changes', true, 'applies', '"@changes" and (not "@creates" or "@apart")', 'chosen', 'not d."@new"',
+            'matches', 't.company_id = (select $1) and t.id = d.id'
+        )
+    );
+comment on function bds_feed.writes() is
+    'What templates may say of a MERGE: what it does, when it is needed, which rows it takes, and which stored rows they match';
+
 create function bds_feed.scope_of(this bds_feed.entities)
     returns jsonb
     language sql
@@ -216,6 +301,9 @@ as $$
     sets as (
         select jsonb_agg(c.s order by c.ordinal) as columns,
             jsonb_agg(c.s order by c.ordinal) filter (where c.target is not null) as references,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.target = c.entity) as inside,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.s -> 'is_altered' = 'true') as altered,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.required) as required,
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique) as keys,
             jsonb_agg(c.s order by c.ordinal) filter (where not c.is_parent) as links,
             jsonb_agg(c.s order by c.ordinal) filter (where not c.is_parent and c.s -> 'tells' = 'true') as telling,
@@ -247,18 +335,7 @@ as $$
             select jsonb_agg(jsonb_build_object(
                 'child', h.target, 'collection', h.collection, 'whole', h.collection || '@present', 'table', h.table_name::text, 'column', h.column_name))
             from bds_feed.children_of(this.name) h),
-        'rules', (  -- check constraints, but for those over what the database itself computes
-            select jsonb_agg(jsonb_build_object(
-                'message', format('it breaks the rule %s', k.conname), 'expression', pg_get_expr(k.conbin, k.conrelid),
-                'field', case when r.columns = 1 then r.field else 'null' end) order by k.conname)
-            from pg_constraint k
-            cross join lateral (
-                select count(*) as columns, coalesce(quote_literal(min(f.name)), 'null') as field,
-                    bool_and(coalesce(a.attname in ('company_id', 'id') or f.name <> 'updatedAt' and not f.generated, false)) as is_known
-                from unnest(k.conkey) as u (attnum) join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.attnum
-                left join bds.fields f on f.entity = this.name and f.column_name = a.attname
-            ) r
-            where k.conrelid = this.table_name and k.contype = 'c' and r.is_known is not false)
+        'rules', bds_feed.rules_of(this), 'writes', bds_feed.writes()
     ) || bds_feed.parent_scope(this, sets.upward)
     from sets;
 $$;

@@ -51,7 +51,8 @@ begin
     where f.name = '{entity}';
 end$sql$),
 
-('count_{entity}()', null, 'void', 'counts what there is to do, without failed records; to be called when records have failed', $sql$
+('count_{entity}()', null, 'void',
+'counts what there is to do, without failed records; to be called when records have failed', $sql$
 begin
     if exists (select from pg_temp.feed_errors) then
         delete from pg_temp."diff_{entity}" d using pg_temp."map_{entity}" m where m.ordinal = d."@ordinal" and m.failed;
@@ -66,7 +67,7 @@ begin
             count(*) filter (where o.phase = 3 and not o.failed) as deletes
         from pg_temp."map_{entity}" o
     ) m
-    cross join (select count(*) as rows, count(*) filter (where o."@new") as created from pg_temp."diff_{entity}" o) d
+    cross join (select count(o."@new") as rows, count(*) filter (where o."@new") as created from pg_temp."diff_{entity}" o) d
     where f.name = '{entity}';
 end$sql$),
 

@@ -1,16 +1,18 @@
 -- Record linkage: which stored row a staged item without a unique field means.
 --
 -- Fellegi and Sunter, within one parent and one to one, in three steps:
---     order    the n-th item of a parent and its n-th row are linked if all that the item gives agrees, as in a document that is sent again
---     equals   of parents with items and rows left, items take rows that agree in all that they give; an item that finds them taken gets
---              one whose item can do with another (augmenting paths), so that as many as possible have such a row
---     weights  of the others pairs are scored: a field that agrees adds log2(m/u), one that differs log2((1-m)/(1-u)), one that the item
---              lacks adds nothing; pairs that are the best of both sides are linked, until none weighs more than 0; then the same
+--     order    the n-th item of a parent and its n-th row are linked if all that the item gives agrees, as in a document that
+--              is sent again
+--     equals   of parents with items and rows left, items take rows that agree in all that they give; an item that finds them
+--              taken gets one whose item can do with another (augmenting paths), so that as many as possible have such a row
+--     weights  of the others pairs are scored: a field that agrees adds log2(m/u), one that differs log2((1-m)/(1-u)), one that
+--              the item lacks adds nothing; pairs that are the best of both sides are linked, until none weighs more than 0; then
+-- the same
 --              again with products and texts counting for more that are rare among the parent's rows
 --
--- Where rows that no item takes stay (home_.keeps), a wrong link would lose a row, and a missing one only adds one: there the weights
--- link only what agrees in all that the item gives, in its product or in a text.  Rows stay in merge mode, beside an array with
--- @removeAll false, and under items at the top of the document, unless the collection is given whole.
+-- Where rows that no item takes stay (home_.keeps), a wrong link would lose a row, and a missing one only adds one: there the
+-- weights link only what agrees in all that the item gives, in its product or in a text.  Rows stay in merge mode, beside an array
+-- with @removeAll false, and under items at the top of the document, unless the collection is given whole.
 --
 -- home is the id of the parent's row.  Values are compared by hashes of home and value, h1, h2 ... in the order of the fields.
 
@@ -51,7 +53,8 @@ begin
     where n.ordinal = m.ordinal;
 end$sql$),
 
-('in_order_{entity}(company text, given text[], is_valid boolean)', 'linked', 'map_{entity}', 'the row of its number that each item agrees with', $sql$
+('in_order_{entity}(company text, given text[], is_valid boolean)', 'linked', 'map_{entity}',
+'the row of its number that each item agrees with', $sql$
 select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
     case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
     coalesce(n.id, r.id, i."@id of new"), n.id is null and r.id is null and i."@where" is null, false,
@@ -110,7 +113,8 @@ begin
     perform bds_feed.filled(import, 'named_{entity}');
 end$sql$),
 
-('link_equals_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void', 'links items to rows that agree in all that they give', $sql$
+('link_equals_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void',
+'links items to rows that agree in all that they give', $sql$
 begin
     -- of items that give the same fields none wants the row of another: both agree with the same rows
     insert into pg_temp."home_{entity}"
@@ -194,7 +198,8 @@ begin
     perform bds_feed.filled(import, 'fit_{entity}');
 end$sql$),
 
-('link_paths_{entity}(import bds.imports)', 'linked', 'void', 'links as many items as can be to rows that agree, by augmenting paths', $sql$
+('link_paths_{entity}(import bds.imports)', 'linked', 'void',
+'links as many items as can be to rows that agree, by augmenting paths', $sql$
 declare
     deepest int;  -- so many items have to move for one
 begin
@@ -256,7 +261,8 @@ begin
     end if;
 end$sql$),
 
-('weigh_{entity}(import bds.imports)', 'linked', 'void', 'scores pairs of an item and a row without one another, by the table of weights', $sql$
+('weigh_{entity}(import bds.imports)', 'linked', 'void',
+'scores pairs of an item and a row without one another, by the table of weights', $sql$
 declare
     agrees  float8[];
     differs float8[];
@@ -310,7 +316,8 @@ begin
     perform bds_feed.filled(import, 'pair_{entity}');
 end$sql$),
 
-('weigh_rare_{entity}(import bds.imports)', 'linked', 'void', 'adds to the weights of pairs what their common values say, if few rows of the home have them', $sql$
+('weigh_rare_{entity}(import bds.imports)', 'linked', 'void',
+'adds to the weights of pairs what their common values say, if few rows of the home have them', $sql$
 begin
     update pg_temp."home_{entity}" h set is_whole = true
     where h.id in (select i.home from pg_temp."pair_{entity}" p join pg_temp."item_{entity}" i on i.ordinal = p.ordinal);

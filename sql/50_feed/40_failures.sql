@@ -21,7 +21,8 @@ begin
     from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and not m.failed;
 end$sql$),
 
-('fail_batches_{entity}(is_late boolean)', null, 'void', 'fails every batch, 10,000 top-level records of one phase, in which one fails', $sql$
+('fail_batches_{entity}(is_late boolean)', null, 'void',
+'fails every batch, 10,000 top-level records of one phase, in which one fails', $sql$
 begin
     with numbered as (
         select m.ordinal, m.phase, m.position, m.failed, (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
@@ -45,7 +46,8 @@ begin
     where not exists (select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = b.first and e.code = 'batch_failed');
 end$sql$),
 
-('fail_late_{entity}(import bds.imports)', null, 'void', 'fails the records whose errors were found while writing, and in batch mode their batches', $sql$
+('fail_late_{entity}(import bds.imports)', null, 'void',
+'fails the records whose errors were found while writing, and in batch mode their batches', $sql$
 begin
     perform bds_import."mark_{entity}"();
     if import.atomic = 'batch' then
@@ -136,7 +138,8 @@ begin
 end
 $$;
 comment on function bds_feed.mark_failed(bds.imports, text[]) is
-    'Marks the records of a family that fail: a failing child fails its parent, that its other children, in batch mode its batch, and '
+    'Marks the records of a family that fail: a failing child fails its parent, that its other children, in batch mode its '
+    'batch, and '
     'records that refer to new rows of these';
 
 create function bds_feed.collect_errors(import bds.imports)
@@ -144,15 +147,27 @@ create function bds_feed.collect_errors(import bds.imports)
     language plpgsql
 as $$
 declare
+    is_undo     boolean := bds_feed.is_undo(import);
     entity_name text;
+    paths       text;
     added       bigint;
     problems    bigint := 0;
 begin
-    perform bds_feed.open_tables(import, array(  -- a path begins with the records that contain it
-        select e.name from bds_feed.entities e where e.root in (
-            select o.root from bds_feed.entities o join pg_temp.feed_errors s on s.entity = o.name)));
-    for entity_name in
-        select e.name from bds.entities e where exists (select from pg_temp.feed_errors s where s.entity = e.name) order by e.ordinal
+    if not is_undo then
+        perform bds_feed.open_tables(import, array(  -- a path begins with the records that contain it
+            select e.name from bds_feed.entities e where e.root in (
+                select o.root from bds_feed.entities o join pg_temp.feed_errors s on s.entity = o.name)));
+    end if;
+    for entity_name, paths in
+        select s.entity, case
+                when f.name is null then '(select null::bigint as ordinal, null as path, null as record)'
+                else format('bds_import.%I()', case when is_undo then 'undone_' else 'paths_' end || f.name)
+            end
+        from pg_temp.feed_errors s
+        left join bds.entities e on e.name = s.entity
+        left join pg_temp.feed_entities f on f.name = s.entity
+        group by s.entity, e.ordinal, f.name
+        order by case when is_undo then min(s.ordinal) else e.ordinal end
     loop
         execute bds_impl.fill(
             $sql$
@@ -162,10 +177,10 @@ begin
                 left(coalesce(e.path, p.path || coalesce('.' || e.field, '')), 1000), left(coalesce(e.record, p.record), 1000), e.code,
                 left(e.message, 1000)
             from pg_temp.feed_errors e
-            left join bds_import.{paths:I}() p on p.ordinal = e.ordinal
+            left join {paths} p on p.ordinal = e.ordinal
             where e.entity = {entity:L}
             $sql$,
-            'paths', 'paths_' || entity_name, 'entity', entity_name
+            'paths', paths, 'entity', entity_name
         ) using import.company_id, import.id, problems;
         get diagnostics added = row_count;
         problems := problems + added;

@@ -1,6 +1,6 @@
 -- The unforeseen: a rule of a table that no check knows (a trigger that raises, an exclusion constraint) refuses a whole statement.
--- Which records it refuses is found by writing them in ranges under savepoints: what was refused is halved, what was taken doubles, so
--- that each row is tried a few times, however many are refused.
+-- Which records it refuses is found by writing them in ranges under savepoints: what was refused is halved, what was taken doubles,
+-- so that each row is tried a few times, however many are refused.
 
 create function bds_feed.is_fault_of_rows(state text)
     returns boolean
@@ -74,6 +74,7 @@ begin
 end
 $$;
 comment on function bds_feed.write_in_ranges(text[], text, bigint[], boolean) is
-    'Runs statements for as many keys as can be, in their order; $1 is the company, $2 and $3 the first and last key of a range.  Returns '
+    'Runs statements for as many keys as can be, in their order; $1 is the company, $2 and $3 the first and last key of a range. '
+    ' Returns '
     '{key, state, rule} of those that the database refuses, known being the detail of a BDF01.  Where a range '
     'costs what its keys cost, one by one, they are tried singly if not all go at once';

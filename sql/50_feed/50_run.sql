@@ -94,7 +94,9 @@ begin
     -- the checks of foreign keys must not be planned anew for each row
     perform set_config('plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'auto' end, true);
     for this in
-        select f.*, e.table_name, array(select o.name from pg_temp.feed_entities o where o.name = any (e.waits)) as later
+        -- in an undo they wait with the other values that do (bds_revert.make_way)
+        select f.*, e.table_name, array(
+            select o.name from pg_temp.feed_entities o where o.name = any (e.waits) and not bds_feed.is_undo(import)) as later
         from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.rank
     loop
         perform bds_feed.show_progress(import, 'writing', this.name);
@@ -142,22 +144,27 @@ as $$
 declare
     ordinals bigint[];
     problems jsonb[];
+    -- an undo changes nothing but what the log knows
+    given    text[] := (select f.columns from pg_temp.feed_entities f where f.name = entity_name and bds_feed.is_undo(import));
 begin
-    execute format('select bds_import.%I($1, 0, $2, $3)', 'write_' || entity_name)
-        using import.company_id, 9223372036854775807, later;
+    execute format('select bds_import.%I($1, 0, $2, $3, $4)', 'write_' || entity_name)
+        using import.company_id, 9223372036854775807, later, given;
 exception when others then
     if not bds_feed.is_fault_of_rows(sqlstate) then
         raise;
     end if;
-    execute format('select array_agg(d."@ordinal" order by d."@ordinal") from pg_temp.%I d', 'diff_' || entity_name) into ordinals;
+    execute format('select array_agg(d."@ordinal" order by d."@ordinal") from pg_temp.%I d where d."@new" is not null', 'diff_' || entity_name)
+        into ordinals;
     execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'ranges_' || entity_name, 'diff_' || entity_name);
     problems := bds_feed.write_in_ranges(
-        array[format('select bds_import.%I($1, $2, $3, %L)', 'write_' || entity_name, later)], import.company_id, ordinals);
+        array[format('select bds_import.%I($1, $2, $3, %L, %L)', 'write_' || entity_name, later, given)], import.company_id, ordinals);
     if problems = '{}' then  -- it refuses none of them alone
         raise;
     end if;
     raise exception using errcode = 'BDF01', message = 'the database refuses records', detail = (
-        select jsonb_agg(jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key') || bds_feed.refusal(p, false))
+        select jsonb_agg(
+            jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key') || bds_feed.refusal(p, false)
+                || case when bds_feed.is_undo(import) and p ->> 'state' = '23505' then '{"code": "conflict"}' else '{}' end::jsonb)
         from unnest(problems) as p);
 end
 $$;
@@ -171,8 +178,8 @@ create function bds_feed.analyze_changed(table_name regclass, added bigint, upda
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- Of a table that was empty when it was analyzed the planner expects one row: any index would do for the foreign keys of the rows
-    -- that are written next.  And readers come before autovacuum does.
+    -- Of a table that was empty when it was analyzed the planner expects one row: any index would do for the foreign keys of the
+    -- rows that are written next.  And readers come before autovacuum does.
     if added + updated > 10000
         or added > (select greatest(c.reltuples, 1000) from pg_class c where c.oid = table_name)
     then  -- another import may be at it, and keeps the table until it commits
@@ -189,14 +196,13 @@ create function bds_feed.result(import bds.imports)
     stable
 as $$
 declare
-    failed  bigint;
     deleted bigint;
 begin
     select coalesce(jsonb_object_agg(f.name, jsonb_build_object(
             'created', f.created, 'updated', f.updated, 'deleted', f.deleted, 'unchanged', f.unchanged,
             'failed', f.failed + r.stay)), '{}'),
-        sum(f.failed + r.stay), sum(f.deleted)
-    into import.entities, failed, deleted
+        coalesce(sum(f.deleted), 0)
+    into import.entities, deleted
     from pg_temp.feed_entities f
     -- rows that could not be removed
     cross join lateral (select count(*) as stay from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null) r;
@@ -204,9 +210,11 @@ begin
         raise exception using errcode = 'BD003', message = 'not all records of the document are there to be imported; nothing was written: send it again';
     end if;
     import.state := case
-        when coalesce(failed, 0) = 0 then 'completed'
+        when not exists (select from pg_temp.feed_errors) then 'completed'
         when import.atomic = 'true' then 'failed'
-        when deleted = 0 and (select sum(f.failed) > 0 and sum(f.failed) = sum(f.rows) from pg_temp.feed_entities f) then 'failed'
+        when deleted = 0 and (
+            select (sum(f.failed) > 0 or bds_feed.is_undo(import)) and coalesce(sum(f.failed) = sum(f.rows), true) from pg_temp.feed_entities f
+        ) then 'failed'
         else 'partial'
     end;
     return import;

@@ -1,5 +1,5 @@
--- Conditions: what a record with a "@where" says goes to every row that fulfils it, record by record in their order.  The rows go to
--- diff_<entity>, those that stay as they are with "@new" null, and are checked and written as the rows of other records are.
+-- Conditions: what a record with a "@where" says goes to every row that fulfils it, record by record in their order.  The rows go
+-- to diff_<entity>, those that stay as they are with "@new" null, and are checked and written as the rows of other records are.
 
 create function bds_feed.rows_where(company text, entity_name text, condition text, lookups text)
     returns setof bigint
@@ -37,7 +37,8 @@ exception when others then
 end
 $$;
 comment on function bds_feed.rows_where(text, text, text, text) is
-    'Ids of the company''s rows that fulfil a condition, if each of its lookups, [[entity, field, value], ...], names a row; BDF01 has in its '
+    'Ids of the company''s rows that fulfil a condition, if each of its lookups, [[entity, field, value], ...], names a row; '
+    'BDF01 has in its '
     'detail what is wrong with one that cannot be evaluated';
 
 create function bds_feed.mass_update(import bds.imports, entity_name text)
@@ -141,6 +142,6 @@ begin
         if problems is not null then
             raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
         end if;
-        perform bds_import."write_{entity}"(import.company_id, s."@ordinal", s."@ordinal", '{}');
+        perform bds_import."write_{entity}"(import.company_id, s."@ordinal", s."@ordinal", '{}', null);
     end loop;
 end$sql$);

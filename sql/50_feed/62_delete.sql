@@ -1,8 +1,9 @@
 -- Deleting: all rows that go lie in feed_gone and are deleted at once, for rows may refer to one another in a circle.  Each has the
 -- reason why it goes, and stays if others refer to it, unless they go with it:
 --     record      a record deletes it: ticket is the record's ordinal; if it stays, the record has failed
---     array       its parent's array, given whole, lacks it: ticket is the parent record's ordinal, which fails with all that it writes
+--     array       its parent's array, given whole, lacks it: ticket is the parent record's ordinal, which fails as a whole
 --     collection  its collection, given whole, lacks it: ticket is the row; if it stays, that is an error of the collection
+--     undo        a change set that is undone has created it: ticket is its number; if it stays, everything is compared again
 -- Rows that its foreign keys take along have the same reason.  What stays has code and message, with all rows of its ticket.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
@@ -106,6 +107,59 @@ create function bds_feed.delete_rows(import bds.imports)
     language plpgsql
 as $$
 declare
+    statement  text;
+    detail     text;
+    is_undo    boolean := bds_feed.is_undo(import);
+    is_guarded boolean := is_undo;
+begin
+    if not is_undo then
+        perform bds_feed.find_gone(import);
+    end if;
+    if not exists (select from pg_temp.feed_gone) then
+        return;
+    elsif is_undo then
+        perform bds_feed.show_progress(import, 'deleting', (select min(g.entity) from pg_temp.feed_gone g));
+    end if;
+    loop
+        while not is_undo and bds_feed.find_used(import) loop
+            perform bds_feed.keep_used(import);
+        end loop;
+        statement := bds_feed.delete_statement();
+        if is_guarded then
+            statement := format('select bds_revert.delete_guarded($1, $2, $3, %L)', statement);
+        end if;
+        begin
+            execute statement using import.company_id, 0, 0;
+            exit;
+        exception when others then
+            get stacked diagnostics detail = pg_exception_detail;
+            if not bds_feed.is_fault_of_rows(sqlstate) then
+                raise;
+            elsif not bds_feed.rehearse_delete(import, statement) then
+                if detail <> 'guard' then
+                    raise;
+                end if;
+                is_guarded := false;  -- no row takes others along: a trigger of the owner has written them
+            end if;
+        end;
+        perform bds_feed.keep_used(import);
+        update pg_temp.feed_gone set n = 0;
+    end loop;
+    perform bds_feed.open_tables(import, array(select distinct g.entity from pg_temp.feed_gone g));
+    update pg_temp.feed_entities f
+    set deleted = (select count(distinct g.id) from pg_temp.feed_gone g where g.entity = f.name);
+    delete from pg_temp.feed_gone;
+end
+$$;
+comment on function bds_feed.delete_rows(bds.imports) is
+    'Deletes what records delete, and what arrays and collections, given whole, no longer contain, with its content, but for rows '
+    'that have to stay; in an undo the rows that feed_gone has already';
+
+create function bds_feed.find_gone(import bds.imports)
+    returns void
+    language plpgsql
+as $$
+declare
     this record;
 begin
     for this in
@@ -124,34 +178,13 @@ begin
             execute format('select bds_import.%I($1)', 'find_absent_' || this.name) using import.company_id;
         end if;
     end loop;
-    if not exists (select from pg_temp.feed_gone) then
-        return;
+    if exists (select from pg_temp.feed_gone) then
+        perform bds_feed.add_along(import);
     end if;
-    perform bds_feed.add_along(import);
-    loop
-        while bds_feed.find_used(import) loop
-            perform bds_feed.keep_used(import);
-        end loop;
-        begin
-            execute bds_feed.delete_statement() using import.company_id, 0, 0;
-            exit;
-        exception when others then
-            if not bds_feed.is_fault_of_rows(sqlstate) or not bds_feed.rehearse_delete(import) then
-                raise;
-            end if;
-        end;
-        perform bds_feed.keep_used(import);
-        update pg_temp.feed_gone set n = 0;
-    end loop;
-    perform bds_feed.open_tables(import, array(select distinct g.entity from pg_temp.feed_gone g));
-    update pg_temp.feed_entities f
-    set deleted = (select count(distinct g.id) from pg_temp.feed_gone g where g.entity = f.name);
-    delete from pg_temp.feed_gone;
 end
 $$;
-comment on function bds_feed.delete_rows(bds.imports) is
-    'Deletes what records delete, and what arrays and collections, given whole, no longer contain, with its content, but for rows '
-    'that have to stay';
+comment on function bds_feed.find_gone(bds.imports) is
+    'Puts the rows that go, for whatever reason, into feed_gone, with their content';
 
 create function bds_feed.add_along(import bds.imports)
     returns void
@@ -177,7 +210,8 @@ begin
     end loop;
 end
 $$;
-comment on function bds_feed.add_along(bds.imports) is 'Puts the content of the rows of feed_gone beside them, and the content of that';
+comment on function bds_feed.add_along(bds.imports) is
+    'Puts the content of the rows of feed_gone beside them, and the content of that';
 
 create function bds_feed.find_used(import bds.imports)
     returns boolean
@@ -186,14 +220,23 @@ as $$
 declare
     use record;
 begin
-    for use in  -- by foreign keys that would refuse the delete; what goes along by itself is no hindrance
-        select e.name as used, u.name as user, u.table_name, a.attname as column_name
+    for use in
+        -- By foreign keys that would refuse the delete; what goes along by itself is no hindrance.  In an undo by all of them: rows
+        -- that the change set did not create keep what they refer to, unless the undo itself lets them refer to another row.
+        select e.name as used, e.table_name as used_table, u.name as user, u.table_name, c.condition, c.leaves
         from bds_feed.entities e
-        join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name and k.confdeltype in ('a', 'r')
+        join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name
+            and (k.confdeltype in ('a', 'r') or bds_feed.is_undo(import))
         join bds_feed.entities u on u.table_name = k.conrelid
-        cross join lateral unnest(k.conkey, k.confkey) as c (attnum, of_target)
-        join pg_attribute t on t.attrelid = k.confrelid and t.attnum = c.of_target and t.attname = 'id'
-        join pg_attribute a on a.attrelid = k.conrelid and a.attnum = c.attnum
+        left join pg_temp.feed_entities f on f.name = u.name and bds_feed.is_undo(import)
+        cross join lateral (
+            select string_agg(format('t.%I = r.%I', a.attname, b.attname), ' and ') as condition,
+                string_agg(bds_impl.fill('d.{column:I} is distinct from t.{column:I}', 'column', a.attname), ' or ') filter (
+                    where a.attname in (select i.column_name from bds.import_columns i where i.entity = f.name)) as leaves
+            from unnest(k.conkey, k.confkey) as p (own, other)
+            join pg_attribute a on a.attrelid = k.conrelid and a.attnum = p.own
+            join pg_attribute b on b.attrelid = k.confrelid and b.attnum = p.other
+        ) c
         where e.name in (select g.entity from pg_temp.feed_gone g)
     loop
         execute bds_impl.fill(
@@ -204,14 +247,19 @@ begin
                 else format('row %s is referred to by %s %s', u.id, {user:L}, u.user_id) end)
             from (
                 select o.kind, o.cause, o.ticket, min(o.id) as id, min(t.id) as user_id
-                from pg_temp.feed_gone o join {table} t on t.company_id = (select $1) and t.{column:I} = o.id
+                from pg_temp.feed_gone o
+                join {used_table} r on r.company_id = (select $1) and r.id = o.id
+                join {table} t on {condition}
                 where o.entity = {used:L}
-                    and not exists (select from pg_temp.feed_gone x where x.entity = {user:L} and x.id = t.id)
+                    and not exists (select from pg_temp.feed_gone x where x.entity = {user:L} and x.id = t.id) {staying}
                 group by o.kind, o.cause, o.ticket
             ) u
             where g.kind = u.kind and g.cause = u.cause and g.ticket = u.ticket
             $sql$,
-            'user', use.user, 'used', use.used, 'table', use.table_name::text, 'column', use.column_name
+            'user', use.user, 'used', use.used, 'used_table', use.used_table::text, 'table', use.table_name::text,
+            'condition', use.condition, 'staying', case when use.leaves is not null then format(
+                'and not exists (select from pg_temp.%I d where d.id = t.id and d."@new" is not null and (%s))', 'diff_' || use.user, use.leaves
+            ) else '' end
         ) using import.company_id;
     end loop;
     return exists (select from pg_temp.feed_gone g where g.code is not null);
@@ -227,11 +275,11 @@ as $$
 declare
     problems jsonb := (
         select jsonb_agg(distinct jsonb_build_object('entity', g.cause, 'ordinal', g.ticket, 'code', g.code, 'message', g.message))
-        from pg_temp.feed_gone g where g.kind = 'array' and g.code is not null);
+        from pg_temp.feed_gone g where g.kind in ('array', 'undo') and g.code is not null);
     cause    text;
 begin
     if problems is not null then
-        raise exception using errcode = 'BDF01', message = 'an array lacks rows that have to stay', detail = problems;
+        raise exception using errcode = 'BDF01', message = 'rows have to stay', detail = problems;
     end if;
     for cause in select distinct g.cause from pg_temp.feed_gone g where g.code is not null loop
         execute format('select bds_import.%I($1)', 'keep_' || cause) using import;
@@ -239,7 +287,7 @@ begin
 end
 $$;
 comment on function bds_feed.keep_used(bds.imports) is
-    'Takes out of feed_gone what has to stay, and notes why; BDF01 where a parent has to fail with its array';
+    'Takes out of feed_gone what has to stay, and notes why; BDF01 where a parent has to fail with its array, and in an undo';
 
 create function bds_feed.delete_statement()
     returns text
@@ -273,7 +321,7 @@ $$;
 comment on function bds_feed.delete_statement() is
     'The statement that deletes the rows of feed_gone; $1 is the company, $2 and $3 the first and last ticket, 0 for all';
 
-create function bds_feed.rehearse_delete(import bds.imports)
+create function bds_feed.rehearse_delete(import bds.imports, statement text)
     returns boolean
     language plpgsql
 as $$
@@ -293,7 +341,7 @@ begin
         create index on pg_temp.feed_gone (n);
         -- What is referred to by a row that goes after it is refused at first: another turn, the other way round.
         loop
-            problems := bds_feed.write_in_ranges(array[bds_feed.delete_statement()], import.company_id, tickets);
+            problems := bds_feed.write_in_ranges(array[statement], import.company_id, tickets);
             exit when exists (select from unnest(problems) p where bds_feed.refusal(p, true) ->> 'code' <> 'in_use')
                 or cardinality(problems) in (0, before);
             before := cardinality(problems);
@@ -316,5 +364,5 @@ begin
     return cardinality(problems) > 0;
 end
 $$;
-comment on function bds_feed.rehearse_delete(bds.imports) is
+comment on function bds_feed.rehearse_delete(bds.imports, text) is
     'Notes in feed_gone what the database refuses to delete, found in ranges of tickets; false if it refuses nothing by itself';

@@ -1,14 +1,14 @@
 -- One import, from its turn to its end: everything is compared before anything is written.  Written are upserts in the order of
 -- dependency, then mass updates, then deletes and removals; all in one transaction, so that a crash leaves nothing.
 --
--- What only the writing shows (a rule of a table that no check knows) undoes what was written, is found by halving, becomes an error
--- of the records that cause it, and everything is compared again without them.
+-- What only the writing shows (a rule of a table that no check knows) undoes what was written, is found by halving, becomes an
+-- error of the records that cause it, and everything is compared again without them.
 
 create function bds_feed.run(import bds.imports, raise_on_failure boolean)
     returns json
     language plpgsql
-    -- A row that is looked up costs four microseconds, one of an index or table that is read whole a third of one.  The defaults, made
-    -- for disks, tell the planner a ratio of a hundred and more; these tell it seventeen.
+    -- A row that is looked up costs four microseconds, one of an index or table that is read whole a third of one.  The defaults,
+    -- made for disks, tell the planner a ratio of a hundred and more; these tell it seventeen.
     set seq_page_cost = 0.1
     set random_page_cost = 0.1
     set cpu_operator_cost = 0.001
@@ -16,6 +16,7 @@ create function bds_feed.run(import bds.imports, raise_on_failure boolean)
 as $$
 declare
     patience text := current_setting('lock_timeout');
+    records  bigint;
     report   json;
     context  text;
 begin
@@ -25,21 +26,17 @@ begin
     end if;
     perform bds.lock_company(import.company_id);
     perform set_config('lock_timeout', patience, true);
-    if import.reverts is null and not import.is_small then  -- its tables are open
+    if bds_feed.is_undo(import) then
+        records := bds_revert.read(import);
+    elsif not import.is_small then  -- its tables are open
         perform bds_feed.open_staged(import);
     end if;
     begin
-        if import.reverts is not null then
-            return bds_revert.run(import);
-        end if;
         import := bds_feed.compare_and_write(import);
         perform bds_feed.require_versions();
     exception when others then
         get stacked diagnostics context = pg_exception_context;
         perform bds_feed.refuse_denied(context) where sqlstate = '42501';
-        if import.reverts is not null then
-            raise;
-        end if;
         perform bds_feed.require_versions();  -- why it failed, if a table was altered; if it was not registered again:
         perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
         if sqlstate ^@ '42' then  -- so may be what its references lead to
@@ -48,6 +45,7 @@ begin
         end if;
         raise;
     end;
+    import.records := coalesce(records, import.records);
     report := bds_feed.finish(import);
     if raise_on_failure and import.state <> 'completed' then
         raise exception using
@@ -64,7 +62,8 @@ begin
     return report;
 end
 $$;
-comment on function bds_feed.run(bds.imports, boolean) is 'Runs an import that is staged; returns the report, or raises BD008 if records failed';
+comment on function bds_feed.run(bds.imports, boolean) is
+    'Runs an import that is staged; returns the report, or raises BD008 if records failed';
 
 create function bds_feed.refuse_denied(context text)
     returns void
@@ -85,20 +84,29 @@ begin
 end
 $$;
 comment on function bds_feed.refuse_denied(text) is
-    'Raises BD004 that names the function which lacked a right, if it is one of the owner''s; context: of the error, the innermost first';
+    'Raises BD004 that names the function which lacked a right, if it is one of the owner''s; context: of the error, the '
+    'innermost first';
 
 create function bds_feed.compare_and_write(import bds.imports)
     returns bds.imports
     language plpgsql
 as $$
 declare
+    is_undo  boolean := bds_feed.is_undo(import);
     problems jsonb;
+    extent   text := '';  -- all: because of these problems nothing is written
 begin
     loop
-        perform bds_feed.compare(import);
+        if is_undo then
+            perform bds_revert.compare(import);
+        else
+            perform bds_feed.compare(import);
+        end if;
         begin
-            if import.atomic = 'true' and exists (select from pg_temp.feed_errors) then
+            if (import.atomic = 'true' or extent = 'all') and exists (select from pg_temp.feed_errors) then
                 update pg_temp.feed_entities f set created = 0, updated = 0, unchanged = 0;
+            elsif is_undo then
+                perform bds_revert.apply(import);
             else
                 perform bds_feed.apply(import);
             end if;
@@ -107,6 +115,11 @@ begin
                 raise exception using errcode = 'BDF01', message = 'all or nothing', detail = problems;
             end if;
             import := bds_feed.result(import);
+            if extent = 'all' then
+                import.state := 'failed';
+            elsif is_undo then
+                perform bds_revert.verify(import);
+            end if;
             if not import.dry_run then
                 return import;
             end if;
@@ -116,7 +129,10 @@ begin
                 perform bds_feed.add_errors(problems, '{"is_kept": true}');
                 return import;
             when sqlstate 'BDF01' then
-                get stacked diagnostics problems = pg_exception_detail;
+                get stacked diagnostics problems = pg_exception_detail, extent = pg_exception_hint;
+            when sqlstate 'BDF03' then  -- what waited for the end of the transaction is refused: now, where it tells which rows are
+                set constraints all immediate;
+                problems := null;
         end;
         perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), false);
         perform bds_feed.add_errors(problems, '{"is_kept": true}');
@@ -141,7 +157,7 @@ begin
     else
         update bds.imports i
         set finished_at = import.finished_at, state = import.state, entities = import.entities,
-            error_count = import.error_count, done = import.done, position = import.position
+            error_count = import.error_count, records = import.records, done = import.done, position = import.position
         where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
         if not found then
             perform bds_feed.open_import(import.company_id, import.id, 'running');  -- says that it was cancelled

@@ -8,11 +8,11 @@
 -- A few rows are staged, compared and written by one statement, bds.import_rows.
 --
 -- A staged row holds text by the names of the import document: absent is null, the document's null is chr(1), a reference or the
--- row's own "@id" is a lookup such as code:X.  "@operation" is create, update, upsert or delete; "@where", with update or delete, is a
--- condition in SQL over the entity's view that says which rows are meant.
+-- row's own "@id" is a lookup such as code:X.  "@operation" is create, update, upsert or delete; "@where", with update or delete,
+-- is a condition in SQL over the entity's view that says which rows are meant.
 --
--- What is staged belongs to the role bds_importer, and the functions that touch it run as that role, under the row level security of
--- the caller's company: callers may put rows in, of the company that they have named, and no more.
+-- What is staged belongs to the role bds_importer, and the functions that touch it run as that role, under the row level security
+-- of the caller's company: callers may put rows in, of the company that they have named, and no more.
 
 create function bds_feed.enter_company(company text)
     returns void
@@ -26,7 +26,8 @@ begin
     end if;
 end
 $$;
-comment on function bds_feed.enter_company(text) is 'Raises BD001 as bds.require_company does; names the company until the end of the transaction where the operator has not';
+comment on function bds_feed.enter_company(text) is
+    'Raises BD001 as bds.require_company does; names the company until the end of the transaction where the operator has not';
 
 create function bds_feed.open_import(company text, import_id uuid, wanted_state text default null)
     returns bds.imports
@@ -52,7 +53,8 @@ begin
 end
 $$;
 comment on function bds_feed.open_import(text, uuid, text) is
-    'The import; raises BD002 if there is none, BD004 if its state is not the wanted one, and ends one that goes on although it was cancelled';
+    'The import; raises BD002 if there is none, BD004 if its state is not the wanted one, and ends one that goes on although it '
+    'was cancelled';
 
 create or replace function bds.import_begin(
     company text, actor text default null, dry_run boolean default false, reverts uuid default null, force boolean default false,
@@ -80,7 +82,8 @@ begin
 end
 $$;
 comment on function bds.import_begin(text, text, boolean, uuid, boolean, text, text) is
-    'Begins an import and returns its id; with a change set its revert, which needs only bds.import_run. File and mapper are names for its report';
+    'Begins an import and returns its id; with a change set its revert, which needs only bds.import_run. File and mapper are '
+    'names for its report';
 
 create or replace function bds.import_stage(company text, import_id uuid, entity_name text)
     returns text
@@ -109,7 +112,8 @@ begin
 end
 $$;
 comment on function bds.import_stage(text, uuid, text) is
-    'Makes the staging table of an entity and returns its name: "@ordinal" numbers the rows, "@parent" is the parent row''s number, '
+    'Makes the staging table of an entity and returns its name: "@ordinal" numbers the rows, "@parent" is the parent row''s '
+    'number, '
     '"@position" the number in its array, "@ordinal" if it is null, "@id" the row''s own lookup';
 
 create or replace function bds_service.import_received(
@@ -132,7 +136,8 @@ begin
     where i.company_id = company and i.id = import_id;
 end
 $$;
-comment on function bds_service.import_received(text, uuid, text, bigint, bigint, text[]) is 'The whole document is staged: the import may run';
+comment on function bds_service.import_received(text, uuid, text, bigint, bigint, text[]) is
+    'The whole document is staged: the import may run';
 
 create or replace function bds.import_run(
     company text, import_id uuid, atomic text default 'batch', remove_all text[] default '{}', raise_on_failure boolean default false
@@ -157,7 +162,8 @@ begin
 end
 $$;
 comment on function bds.import_run(text, uuid, text, text[], boolean) is
-    'Compares the staged rows with the stored ones, writes what differs, returns the report; rows of the entities in remove_all that the '
+    'Compares the staged rows with the stored ones, writes what differs, returns the report; rows of the entities in remove_all '
+    'that the '
     'document lacks go. With raise_on_failure it raises BD008 if any record failed, and nothing is written';
 
 create or replace function bds.import_rows(
@@ -188,6 +194,8 @@ begin
 end
 $$;
 comment on function bds.import_rows(text, jsonb, jsonb, text, boolean, text, text[], bigint, bigint, text, text) is
-    'Imports a few rows, {entity: [{"@ordinal": 0, "code": "X"}, ...]}, staged as bds.import_stage says, and errors that were found in them '
-    'before, in one statement; returns the report. The temporary tables of the session that it uses stay for the next import. BD003 if the '
+    'Imports a few rows, {entity: [{"@ordinal": 0, "code": "X"}, ...]}, staged as bds.import_stage says, and errors that were '
+    'found in them '
+    'before, in one statement; returns the report. The temporary tables of the session that it uses stay for the next import. '
+    'BD003 if the '
     'turn of the company does not come within lock_timeout';

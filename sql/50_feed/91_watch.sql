@@ -40,7 +40,8 @@ begin
 end
 $$;
 comment on function bds.import_cancel(text, uuid) is
-    'Asks for the end of an import: the process that runs it rolls it back. Raises BD004 if it has ended. An import whose process is '
+    'Asks for the end of an import: the process that runs it rolls it back. Raises BD004 if it has ended. An import whose '
+    'process is '
     'gone is ended by bds.reap_imports';
 
 create or replace function bds.import_fail(
@@ -66,7 +67,8 @@ begin
 end
 $$;
 comment on function bds.import_fail(text, uuid, text, text, text) is
-    'Ends an import without a result, notes why, and drops what it staged; of one that bds.reap_imports has ended only the reason is noted';
+    'Ends an import without a result, notes why, and drops what it staged; of one that bds.reap_imports has ended only the '
+    'reason is noted';
 
 create function bds_feed.taken_for_dead()
     returns text
@@ -91,7 +93,8 @@ begin
     where i.company_id = import.company_id and i.id = import.id;
 end
 $$;
-comment on function bds_feed.abandon(bds.imports, text, text, text) is 'Drops what an import staged, and notes its end with an error, if there is one';
+comment on function bds_feed.abandon(bds.imports, text, text, text) is
+    'Drops what an import staged, and notes its end with an error, if there is one';
 
 create or replace function bds.import_report(company text, import_id uuid, with_errors boolean default true)
     returns json
@@ -104,7 +107,8 @@ begin
     return bds_feed.report(bds_feed.open_import(company, import_id), with_errors);
 end
 $$;
-comment on function bds.import_report(text, uuid, boolean) is 'What an import has done: state, progress, counts by entity, the first 1,000 errors unless told without';
+comment on function bds.import_report(text, uuid, boolean) is
+    'What an import has done: state, progress, counts by entity, the first 1,000 errors unless told without';
 
 create function bds_feed.report(import bds.imports, with_errors boolean)
     returns json

@@ -1,5 +1,5 @@
--- A document as one jsonb: what the program does with the bytes of a document (app/feed/rows.py), done in SQL.  What it lacks is the
--- language of "@where"; and jsonb keeps neither the order of members nor the first of those with the same name.
+-- A document as one jsonb: what the program does with the bytes of a document (app/feed/rows.py), done in SQL.  What it lacks is
+-- the language of "@where"; and jsonb keeps neither the order of members nor the first of those with the same name.
 
 create function bds_feed.to_stage(value jsonb, is_boolean boolean)
     returns text
@@ -11,14 +11,16 @@ create function bds_feed.to_stage(value jsonb, is_boolean boolean)
         when 'number' then value #>> '{}'
         when 'boolean' then case when is_boolean then value #>> '{}' end
     end;
-comment on function bds_feed.to_stage(jsonb, boolean) is 'A value as it is staged: chr(1) is the document''s null; null is a value that is absent or wrong';
+comment on function bds_feed.to_stage(jsonb, boolean) is
+    'A value as it is staged: chr(1) is the document''s null; null is a value that is absent or wrong';
 
 create function bds_feed.listed(value jsonb)
     returns jsonb
     language sql
     immutable
     return case jsonb_typeof(value) when 'array' then value when 'null' then '[]' else jsonb_build_array(value) end;
-comment on function bds_feed.listed(jsonb) is 'The array that a document means: an object instead is an array of one, null is empty';
+comment on function bds_feed.listed(jsonb) is
+    'The array that a document means: an object instead is an array of one, null is empty';
 
 create function bds_feed.switch(value jsonb)
     returns boolean
@@ -68,7 +70,8 @@ begin
 end
 $$;
 comment on function bds.import_document(text, jsonb, text, boolean, boolean) is
-    'Imports a document as POST /api/{company}/import does, in the caller''s transaction; returns the report. With raise_on_failure it '
+    'Imports a document as POST /api/{company}/import does, in the caller''s transaction; returns the report. With '
+    'raise_on_failure it '
     'raises BD008 if any record failed. BD005 for what is not an import document and for @where, BD002 for an unknown entity';
 
 create function bds_feed.import_whole(company text, document jsonb, actor text, dry_run boolean, raise_on_failure boolean, is_small boolean)
@@ -109,7 +112,8 @@ begin
     return bds.import_run(company, import.id, raise_on_failure => raise_on_failure);
 end
 $$;
-comment on function bds_feed.import_whole(text, jsonb, text, boolean, boolean, boolean) is 'Begins an import, stages a checked document and runs it; returns the report';
+comment on function bds_feed.import_whole(text, jsonb, text, boolean, boolean, boolean) is
+    'Begins an import, stages a checked document and runs it; returns the report';
 
 create function bds_feed.check_document(document jsonb)
     returns void
@@ -144,7 +148,8 @@ begin
     end loop;
 end
 $$;
-comment on function bds_feed.check_document(jsonb) is 'Raises BD005, BD002 for an unknown entity, unless it is an import document whose directives at the top are right';
+comment on function bds_feed.check_document(jsonb) is
+    'Raises BD005, BD002 for an unknown entity, unless it is an import document whose directives at the top are right';
 
 create function bds_feed.wrong_directive(document jsonb, name text, value jsonb)
     returns text
@@ -161,7 +166,8 @@ create function bds_feed.wrong_directive(document jsonb, name text, value jsonb)
         when bds_feed.switch(value) is null then format('%s: expected true or false, got %s', name, value)
         when not document ? split_part(name, '@', 1) then format('%s: expected an array %s in the document', name, split_part(name, '@', 1))
     end;
-comment on function bds_feed.wrong_directive(jsonb, text, jsonb) is 'What is wrong with a directive at the top of a document, or null';
+comment on function bds_feed.wrong_directive(jsonb, text, jsonb) is
+    'What is wrong with a directive at the top of a document, or null';
 
 create function bds_feed.stage_records(
     import bds.imports, entity_name text, parents bigint[], positions bigint[], records jsonb[], is_merge boolean
@@ -241,4 +247,5 @@ create function bds_feed.wrong_members(entity_name text, records jsonb[])
         )
         select w.n, w.field, w.code, w.message from wrong w where w.message is not null;
     end;
-comment on function bds_feed.wrong_members(text, jsonb[]) is 'Members of records that cannot be staged, and why; n numbers the records';
+comment on function bds_feed.wrong_members(text, jsonb[]) is
+    'Members of records that cannot be staged, and why; n numbers the records';

@@ -1,23 +1,22 @@
--- Reverting: what a change set did, read from the change log.  The tables of a revert are temporary:
+-- Undoing: which rows, what they were, and what others changed later, read from the change log into revert_rows.  What follows
+-- works on that table alone, whatever has selected the records that are undone.  The tables of an undo are temporary; those of its
+-- import are as sql/50_feed/70_undo.sql says:
 --
---     revert_rows      each row whose own fields the change set changed: entity, id, n (its number, in the order of writing);
---                      first_id and since (its first record), last_id, existed (before), is_whole (old has every field),
---                      old (the values before, by present API names), later and later_by (the last change by others), erased (fields
---                      whose old values were erased); left_as, the values that it left and others changed, null if they did so before
---                      its last record, and has_left, whether it left a row
---     revert_entities  their entities that are registered: name, rank, table_name, touched (columns of which old values are known),
---                      creates (whether rows come back), updates (whether rows change), deletes (whether rows go)
---     revert_referrers tables that are not registered and whose rows would change or go with rows of an entity: entity, table_name, rule
---                      (the foreign key)
---     revert_errors    why rows stay as they are: entity, n, field, code, message
---     revert_E         the rows of entity E (11_compare.sql)
+--     revert_rows       rows of which own fields were changed: n (numbers them in the order of writing), entity, id;
+--                       since, first_id (the first record that is undone), last_id (the last one); existed (before), is_whole (old
+-- has
+--                       every field), old (the values before, by present API names), erased (fields whose old values were erased);
+--                       later, later_by (the last change by others), left_as (the values that the records left and others changed,
+--                       null if they did so before the last of them), has_left (the records left a row)
+--     revert_referrers  tables that are not registered and whose rows would change or go with rows of an entity: entity,
+--                       table_name, rule (the foreign key)
+--     revert_waits      values that are written last: entity, n, field, value; is_alone if nothing else of the row changes
 
 create function bds_revert.past_names()
     returns table (entity text, since timestamptz, until timestamptz, names jsonb, texts jsonb)
     language sql
     stable
     rows 5
-    set search_path = pg_catalog, pg_temp
 as $$
     select p.entity, p.since, p.until, bds_change_log.names_at(p.entity, p.since), bds_change_log.texts_at(p.entity, p.since)
     from (
@@ -36,7 +35,6 @@ create function bds_revert.require(company text, change_set uuid)
     returns timestamptz
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     import bds.imports;
@@ -60,7 +58,9 @@ begin
     then
         raise exception using
             errcode = 'BD006',
-            message = format('the log of company %s begins at version %s: not all changes of %s are kept', company, kept, change_set);
+            message = format(
+                'the log of company %s begins at version %s: not all changes of %s are kept', company, kept, change_set
+            );
     end if;
     return first.at;
 end
@@ -73,7 +73,6 @@ create function bds_revert.has_written(import bds.imports)
     returns boolean
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select not import.dry_run and import.state in ('completed', 'partial') and exists (
         select from jsonb_each(import.entities) e cross join lateral jsonb_each_text(e.value) c
@@ -82,15 +81,14 @@ as $$
 $$;
 comment on function bds_revert.has_written(bds.imports) is 'Whether an import has changed any row';
 
-create function bds_revert.make_tables()
+create function bds_revert.make_tables(import bds.imports)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     other name;
 begin
-    perform bds_feed.drop_tables();
+    perform bds_feed.begin_tables(import);
     select c.relname into other from pg_class c where c.relnamespace = pg_my_temp_schema() and c.relname ^@ 'revert_';
     if found then
         raise exception using
@@ -98,29 +96,58 @@ begin
             hint = 'drop or rename it, or run the revert in another session';
     end if;
     create temporary table revert_rows (
-        n bigint, entity text, id bigint, first_id bigint, last_id bigint, since timestamptz, existed boolean, is_whole boolean,
-        old jsonb, later bigint, later_by text, has_left boolean, left_as jsonb, erased text[]
-    ) on commit drop;
-    create temporary table revert_entities (
-        name text, rank int, table_name regclass, touched text[], creates boolean, updates boolean, deletes boolean
+        n bigint, entity text, id bigint, since timestamptz, first_id bigint, last_id bigint, existed boolean, is_whole boolean,
+        old jsonb, erased text[], later bigint, later_by text, left_as jsonb, has_left boolean
     ) on commit drop;
     create temporary table revert_referrers (entity text, table_name regclass, rule name) on commit drop;
-    create temporary table revert_errors (entity text, n bigint, field text, code text, message text) on commit drop;
+    create temporary table revert_waits (entity text, n bigint, field text, value jsonb, is_alone boolean default false) on commit drop;
 end
 $$;
-comment on function bds_revert.make_tables() is
-    'Makes the tables of a revert; BD004 if a temporary table of somebody else''s has such a name';
+comment on function bds_revert.make_tables(bds.imports) is
+    'Makes the tables of an undo; BD004 if a temporary table of somebody else''s has such a name';
 
-create function bds_revert.read_log(company text, change_set uuid, since timestamptz)
+create function bds_revert.selected(import bds.imports)
+    returns text
+    language sql
+    immutable
+as $$
+    select format('coalesce(l.change_set_id = %L, false)', import.reverts);
+$$;
+comment on function bds_revert.selected(bds.imports) is 'SQL: whether a record l of the log is one of those that are undone';
+
+create function bds_revert.read(import bds.imports)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    since timestamptz := bds_revert.require(import.company_id, import.reverts);
+    rows  bigint;
+begin
+    perform bds_revert.make_tables(import);
+    raise notice 'reading the log: % of % rows done', 0, 1;
+    rows := bds_revert.read_records(import.company_id, bds_revert.selected(import), coalesce(since, 'infinity'));
+    perform bds_revert.read_later(import.company_id, bds_revert.selected(import));
+    perform bds_revert.read_erased(import.company_id);
+    perform bds_feed.open_tables(import, array(
+        select distinct r.entity from pg_temp.revert_rows r join bds_feed.tables t on t.name = 'diff_' || r.entity));
+    perform bds_revert.refuse_strangers();
+    update pg_temp.feed_entities f set rows = (select count(*) from pg_temp.revert_rows r where r.entity = f.name);
+    perform bds_revert.note_referrers();
+    return rows;
+end
+$$;
+comment on function bds_revert.read(bds.imports) is 'Makes the tables of an undo and fills revert_rows; returns the number of rows';
+
+create function bds_revert.read_records(company text, selected text, since timestamptz)
+    returns bigint
+    language plpgsql
 as $$
 declare
     rows bigint;
 begin
     -- Statements are planned with their values.  A record of a parent that only names a collection has no old values.
-    execute $sql$
+    execute bds_impl.fill(
+        $sql$
         insert into pg_temp.revert_rows (n, entity, id, first_id, last_id, since, existed, is_whole, old)
         select row_number() over (), c.entity, c.row_id, c.first_id, c.last_id, c.since, c.existed, c.is_whole,
             case when c.existed then c.old end
@@ -132,29 +159,31 @@ begin
             from bds.change_log l
             left join bds_feed.entities e on e.name = l.entity
             left join bds_revert.past_names() p on p.entity = l.entity and l.created_at >= p.since and l.created_at < p.until
-            where l.company_id = $1 and l.change_set_id = $2 and l.created_at >= $3 and (l.operation <> 'update' or l.old <> '{}')
+            where l.company_id = $1 and {selected} and l.created_at >= $2 and (l.operation <> 'update' or l.old <> '{}')
             group by e.rank, l.row_id, l.entity
             order by e.rank, l.row_id
         ) c
-    $sql$ using company, change_set, since;
+        $sql$,
+        'selected', selected
+    ) using company, since;
     get diagnostics rows = row_count;
     analyze pg_temp.revert_rows;
     return rows;
 end
 $$;
-comment on function bds_revert.read_log(text, uuid, timestamptz) is
-    'Fills revert_rows with what a change set did, its first change being made at that time; returns the number of rows';
+comment on function bds_revert.read_records(text, text, timestamptz) is
+    'Fills revert_rows with what the selected records did, the first of them being made at that time; returns the number of rows';
 
-create function bds_revert.read_later(company text, change_set uuid)
+create function bds_revert.read_later(company text, selected text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     first record;
 begin
     select min(r.first_id) as id, min(r.since) as at into first from pg_temp.revert_rows r;
-    execute $sql$
+    execute bds_impl.fill(
+        $sql$
         update pg_temp.revert_rows r set later = c.id, later_by = c.actor, has_left = c.has_left, left_as = c.left_as
         from (
             select r.n, max(l.id) as id, (array_agg(l.actor order by l.id desc))[1] as actor,
@@ -162,9 +191,10 @@ begin
                 case when min(l.id) > r.last_id then
                     past.merge(coalesce(bds_change_log.old_at(l.old, p.names, p.texts), l.old, '{}') order by l.id desc)
                 end as left_as
-            from pg_temp.revert_rows r join bds.change_log l on l.row_id = r.id and l.entity = r.entity and l.id > r.first_id
+            from pg_temp.revert_rows r
+            join bds.change_log l on l.row_id = r.id and l.entity = r.entity and l.id > r.first_id
             left join bds_revert.past_names() p on p.entity = l.entity and l.created_at >= p.since and l.created_at < p.until
-            where l.company_id = $1 and l.id > $3 and l.created_at >= $4 and l.change_set_id is distinct from $2
+            where l.company_id = $1 and l.id > $2 and l.created_at >= $3 and not {selected}
                 -- a change of nothing but children, or of columns that were dropped since, is none of the row
                 and (l.operation <> 'update' or l.old <> '{}' and (p.names is null or exists (
                     select from jsonb_object_keys(bds_change_log.old_at(l.old, p.names, p.texts)) k
@@ -173,7 +203,19 @@ begin
             group by r.n, r.last_id
         ) c
         where c.n = r.n
-    $sql$ using company, change_set, first.id, first.at;
+        $sql$,
+        'selected', selected
+    ) using company, first.id, first.at;
+end
+$$;
+comment on function bds_revert.read_later(text, text) is
+    'Notes in revert_rows the changes that others made later, and what they have replaced';
+
+create function bds_revert.read_erased(company text)
+    returns void
+    language plpgsql
+as $$
+begin
     update pg_temp.revert_rows r set erased = x.fields
     from (
         select r.n, array_agg(distinct e.field) as fields
@@ -186,5 +228,34 @@ begin
     where x.n = r.n;
 end
 $$;
-comment on function bds_revert.read_later(text, uuid) is
-    'Notes in revert_rows the changes that others made later, what they have replaced, and the old values that were erased';
+comment on function bds_revert.read_erased(text) is 'Notes in revert_rows which old values were erased';
+
+create function bds_revert.refuse_strangers()
+    returns void
+    language plpgsql
+as $$
+begin
+    with known as materialized (
+        select f.name, min(h.since) as since
+        from pg_temp.feed_entities f join bds.column_history h on h.entity = f.name
+        group by f.name
+    ),
+    strangers as (
+        delete from pg_temp.revert_rows r
+        where not exists (select from known k where k.name = r.entity and k.since <= r.since)
+        returning r.*
+    )
+    insert into pg_temp.feed_errors (entity, path, record, code, message, is_kept)
+    select s.entity, format('%s/%s', s.entity, s.id), 'id:' || s.id, 'conflict',
+        case when e.name is null or f.name is not null then format('%s is not an entity any more, or another table', s.entity)
+            else format('%s has no column that can be written', s.entity) end,
+        true
+    from strangers s
+    left join bds_feed.entities e on e.name = s.entity
+    left join pg_temp.feed_entities f on f.name = s.entity;
+end
+$$;
+comment on function bds_revert.refuse_strangers() is
+    'Takes rows out of revert_rows, as errors, whose tables are not registered any more, were other ones then, or have no '
+    'columns of '
+    'their own: they stay';

@@ -44,6 +44,16 @@ def test_a_cycle_within_one_entity(feed: Feed) -> None:
     assert len(feed.log()) == 3
 
 
+def test_the_log_has_a_new_row_before_the_changed_one_that_refers_to_it(feed: Feed) -> None:
+    """One statement of new and changed rows is logged the other way round, as here the second import, in which none refers to another."""
+    feed.good(categories=[{"code": "A", "name": "a"}])
+    feed.good(categories=[{"code": "A", "parent": "code:B"}, {"code": "B", "name": "b"}])
+    assert [operation for _, _, operation, _ in feed.log()] == ["create", "create", "update"]
+    feed.good(categories=[{"code": "C", "name": "c"}, {"code": "B", "name": "c"}])
+    assert [operation for _, _, operation, _ in feed.log()[3:]] == ["update", "create"]
+    assert not feed.operator.rows("select * from bds.compare_log(%s)", (feed.company,))
+
+
 def test_a_cycle_through_two_entities(staff: Feed) -> None:
     document = {
         "badges": [{"code": "X", "person": "code:ann"}],

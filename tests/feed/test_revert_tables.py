@@ -182,6 +182,43 @@ def test_rows_to_which_a_table_refers_that_is_no_entity_stay(shops: Feed) -> Non
     assert (problems(report), shown(shops, "code")) == ([("shops", "code:B", "in_use")], [("B",)])
 
 
+def test_a_row_that_stays_keeps_the_unique_value_that_another_would_get_back(shops: Feed) -> None:
+    """That it stays is found when the rows are written: they are compared again."""
+    change(shops, SOME)
+    change_set = change(
+        shops,
+        "update data.shops set code = 'Z' where code = 'A'",
+        "insert into data.shops (code, city) values ('A', 'new'), ('N', 'new')",
+        "update data.shops set city = 'x' where code = 'B'",
+    )
+    alter(shops, f"insert into data.outside select '{shops.company}', id from data.shops where code = 'A'")
+    for dry_run in (True, False):
+        report = revert(shops, change_set, dry_run=dry_run)
+        assert problems(report) == [("shops.code", "code:A", "conflict"), ("shops", "code:A", "in_use")]
+        assert (report["state"], counts(report)) == ("partial", {"shops": {"updated": 1, "deleted": 1, "failed": 2}})
+    assert shown(shops, "code, city") == [("A", "new"), ("B", "Graz"), ("C", "Linz"), ("Z", "Wien")]
+
+
+def test_what_triggers_write_in_other_columns_before_a_row_is_undone_stays(shops: Feed) -> None:
+    change(shops, SOME, "insert into data.seats (shop_id, number, guest) select id, 1, 'g' from data.shops where code = 'A'")
+    change_set = change(shops, "update data.shops set city = 'Rom' where code = 'A'", "update data.seats set number = 2")
+    alter(
+        shops,
+        "create function data.move() returns trigger language plpgsql as $$"
+        " begin update data.seats set guest = new.city where company_id = new.company_id and shop_id = new.id; return null; end $$",
+        "create trigger move after update on data.shops for each row execute function data.move()",
+    )
+    assert revert(shops, change_set)["state"] == "completed"
+    assert shops.ask("select number, guest from data.seats") == [(1, "Wien")]
+
+
+def test_rows_of_an_entity_without_columns_of_its_own_stay(shops: Feed) -> None:
+    alter(shops, f"create table data.dots ({ROW})", "select bds.register('data.dots')")
+    change_set = change(shops, "insert into data.dots default values", SOME)
+    report = revert(shops, change_set)
+    assert (problems(report), counts(report)) == ([("dots", "id:1", "conflict")], {"shops": {"deleted": 3}})
+
+
 def test_a_rule_over_several_columns_refuses_only_the_rows_that_break_it(shops: Feed) -> None:
     seats = "insert into data.seats (shop_id, number, guest) select id, n, 'g' || n from data.shops, generate_series(1, 5) n where code = 'A'"
     change(shops, SOME, seats)

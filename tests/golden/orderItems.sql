@@ -927,25 +927,25 @@ comment on column past."orderItems_ends"."updatedAt" is 'When the row last chang
 
 grant select on past."orderItems_ends" to bds_operator, bds_reader;
 
-comment on column past."orderItems_ends"."@id" is 'The row''s id';
+comment on column past."orderItems_ends"."@columns" is 'The fields that differ; of a create or delete all';
 
-comment on column past."orderItems_ends"."@version" is 'The row''s last change between the two versions';
+comment on column past."orderItems_ends"."@id" is 'The row''s id';
 
 comment on column past."orderItems_ends"."@operation" is 'create, update or delete';
 
-comment on column past."orderItems_ends"."@columns" is 'The fields that differ; of a create or delete all';
-
-comment on column past."orderItems_ends"."@3" is 'description as of the earlier version';
+comment on column past."orderItems_ends"."@version" is 'The row''s last change between the two versions';
 
 comment on column past."orderItems_ends"."@2" is 'id as of the earlier version';
 
-comment on column past."orderItems_ends"."@6" is 'orderId as of the earlier version';
+comment on column past."orderItems_ends"."@3" is 'description as of the earlier version';
+
+comment on column past."orderItems_ends"."@4" is 'quantity as of the earlier version';
 
 comment on column past."orderItems_ends"."@5" is 'price as of the earlier version';
 
-comment on column past."orderItems_ends"."@7" is 'productId as of the earlier version';
+comment on column past."orderItems_ends"."@6" is 'orderId as of the earlier version';
 
-comment on column past."orderItems_ends"."@4" is 'quantity as of the earlier version';
+comment on column past."orderItems_ends"."@7" is 'productId as of the earlier version';
 
 comment on column past."orderItems_ends"."@8" is 'updatedAt as of the earlier version';
 
@@ -1052,11 +1052,11 @@ comment on column past."orderItems_diff"."updatedAt" is 'When the row last chang
 
 grant select on past."orderItems_diff" to bds_operator, bds_reader;
 
-comment on column past."orderItems_diff"."@version" is 'The row''s last change between the two versions';
+comment on column past."orderItems_diff"."@columns" is 'The fields that differ; of a create or delete all';
 
 comment on column past."orderItems_diff"."@operation" is 'create, update or delete';
 
-comment on column past."orderItems_diff"."@columns" is 'The fields that differ; of a create or delete all';
+comment on column past."orderItems_diff"."@version" is 'The row''s last change between the two versions';
 
 ---- table of orderItems
 
@@ -1321,6 +1321,30 @@ begin
     end;
 end
 
+bds_import."check_undo_orderItems"(text) returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'orderItems', d."@ordinal", 'orderId', 'conflict',
+        format('orders %s, to which it referred, does not exist any more', d.order_id)
+    from pg_temp."diff_orderItems" d
+    where d."@new" is not null and d.order_id is not null
+        and not exists (select from data.orders t where t.company_id = (select $1) and t.id = d.order_id)
+        and not exists (select from pg_temp."map_orders" m where m.target = d.order_id and m.is_new and not m.failed);
+    if found then
+        perform bds_import."leave_orderItems"();
+    end if;
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'orderItems', d."@ordinal", 'productId', 'conflict',
+        format('products %s, to which it referred, does not exist any more', d.product_id)
+    from pg_temp."diff_orderItems" d
+    where d."@new" is not null and d.product_id is not null
+        and not exists (select from data.products t where t.company_id = (select $1) and t.id = d.product_id)
+        and not exists (select from pg_temp."map_products" m where m.target = d.product_id and m.is_new and not m.failed);
+    if found then
+        perform bds_import."leave_orderItems"();
+    end if;
+end
+
 bds_import."check_values_orderItems"() returns void language plpgsql
 begin
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -1347,13 +1371,71 @@ begin
     perform bds_import."check_orderItems"(looked.columns);
     perform bds_feed.show_progress(import, 'comparing', 'orderItems', 2);
     if exists (select from pg_temp."map_orderItems" m where m.phase = 1 and not m.is_same) then
-        insert into pg_temp."diff_orderItems" select * from bds_import."differing_orderItems"(import.company_id, looked.columns, looked.is_valid);
+        insert into pg_temp."diff_orderItems"
+        select * from bds_import."differing_orderItems"(import.company_id, looked.columns, looked.is_valid);
         perform bds_feed.filled(import, 'diff_orderItems');
     end if;
     perform bds_import."check_nesting_orderItems"(looked.columns);
     perform bds_import."check_rules_orderItems"(import, 0, 9223372036854775807);
     perform bds_feed.show_progress(import, 'comparing', 'orderItems', 3);
 end
+
+bds_import."compared_orderItems"(text,boolean) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, description text, quantity numeric, price numeric, order_id bigint, product_id bigint) language sql
+select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
+    p.message as "@message", v.description, v.quantity, v.price, v.order_id, v.product_id
+from (
+    -- what was erased cannot come back: a row that stays keeps what it has
+    select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = 'orderItems' offset 0
+) r
+left join data.order_items t on t.company_id = (select $1) and t.id = r.id
+cross join lateral (
+    select
+        case when r.known ? 'description' then (r.known ->> 'description')::text else t.description end as description
+,         case when r.known ? 'quantity' then (r.known ->> 'quantity')::numeric(19,6) else case when t.id is null then 1 else t.quantity end end as quantity
+,         case when r.known ? 'price' then (r.known ->> 'price')::numeric(19,4) else t.price end as price
+,         case when r.known ? 'orderId' then (r.known ->> 'orderId')::bigint else t.order_id end as order_id
+,         case when r.known ? 'productId' then (r.known ->> 'productId')::bigint else t.product_id end as product_id
+    offset 0
+) v
+cross join lateral (
+    select t.description is distinct from v.description or t.quantity is distinct from v.quantity or t.price is distinct from v.price or t.order_id is distinct from v.order_id or t.product_id is distinct from v.product_id as differs,
+        false
+        or case when r.left_as ? 'description' then t.description is distinct from (r.left_as ->> 'description')::text else false end
+        or case when r.left_as ? 'quantity' then t.quantity is distinct from (r.left_as ->> 'quantity')::numeric(19,6) else false end
+        or case when r.left_as ? 'price' then t.price is distinct from (r.left_as ->> 'price')::numeric(19,4) else false end
+        or case when r.left_as ? 'orderId' then t.order_id is distinct from (r.left_as ->> 'orderId')::bigint else false end
+        or case when r.left_as ? 'productId' then t.product_id is distinct from (r.left_as ->> 'productId')::bigint else false end
+        as is_not_as_left,
+        case when false then null end as unfit
+) d
+cross join lateral (
+    select case
+        when not r.existed then case when t.id is not null then 'delete' end
+        when t.id is null then 'create'
+        when r.erased is not null or d.differs then 'update'
+    end as action,
+    -- a quick look: of most rows nothing of what follows is true
+    r.later is not null or r.erased is not null or d.unfit is not null or r.existed and (
+        t.id is null and not r.is_whole or v.quantity is null or v.order_id is null
+    ) as is_suspect
+) a
+left join lateral (
+    select w.field, w.code, w.message
+    from (values
+        (1, a.action = 'create' and not r.is_whole, null, 'conflict', format('change %s by %s has deleted it', r.later, r.later_by)),
+        -- forced, what else there is of the row is undone
+        (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
+            'the old value was erased'),
+        (3, d.unfit is not null, d.unfit, 'conflict',
+            format('the old value %s is not one of the present type', r.old ->> d.unfit)),
+        (4, not $2 and r.later is not null
+                and (r.left_as is null or r.has_left <> (t.id is not null) or t.id is not null and d.is_not_as_left),
+            null, 'conflict', format('changed later, by change %s of %s', r.later, r.later_by))
+        , (5, r.existed and v.quantity is null, 'quantity', 'required', 'a value is required, and no old one is known')
+        , (5, r.existed and v.order_id is null, 'orderId', 'required', 'a value is required, and no old one is known')
+    ) as w (n, is_wrong, field, code, message)
+    where a.is_suspect and w.is_wrong order by w.n limit 1
+) p on a.action is not null
 
 bds_import."count_orderItems"() returns void language plpgsql
 begin
@@ -1370,7 +1452,7 @@ begin
             count(*) filter (where o.phase = 3 and not o.failed) as deletes
         from pg_temp."map_orderItems" o
     ) m
-    cross join (select count(*) as rows, count(*) filter (where o."@new") as created from pg_temp."diff_orderItems" o) d
+    cross join (select count(o."@new") as rows, count(*) filter (where o."@new") as created from pg_temp."diff_orderItems" o) d
     where f.name = 'orderItems';
 end
 
@@ -1574,6 +1656,14 @@ begin
     delete from pg_temp.feed_gone g
     where g.cause = 'orderItems' and (g.code is not null or g.kind = 'record' and exists (
         select from pg_temp."map_orderItems" m where m.ordinal = g.ticket and m.failed));
+end
+
+bds_import."leave_orderItems"() returns void language plpgsql
+begin
+    perform bds_import."mark_orderItems"();
+    delete from pg_temp."diff_orderItems" d using pg_temp."map_orderItems" m where m.ordinal = d."@ordinal" and m.failed;
+    delete from pg_temp.feed_gone g
+    using pg_temp."map_orderItems" m where g.cause = 'orderItems' and m.ordinal = g.ticket and m.failed;
 end
 
 bds_import."link_equals_orderItems"(bds.imports,text[],boolean) returns void language plpgsql
@@ -1831,7 +1921,7 @@ begin
         if problems is not null then
             raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
         end if;
-        perform bds_import."write_orderItems"(import.company_id, s."@ordinal", s."@ordinal", '{}');
+        perform bds_import."write_orderItems"(import.company_id, s."@ordinal", s."@ordinal", '{}', null);
     end loop;
 end
 
@@ -1913,6 +2003,61 @@ left join data.products "old_code" on 'code' = any ($2) and "old_code".company_i
 left join pg_temp."map_products" "new_barcode" on 'barcode' = any ($2) and "new_barcode"."key_barcode" = d."value_barcode" and not "new_barcode".failed
 left join data.products "old_barcode" on 'barcode' = any ($2) and "old_barcode".company_id = (select $1) and "old_barcode".barcode = d."value_barcode"
 
+bds_import."note_alone_orderItems"(text) returns void language plpgsql
+begin
+    update pg_temp.revert_waits w set is_alone = true
+    from pg_temp."diff_orderItems" d
+    join data.order_items t on t.company_id = (select $1) and t.id = d.id
+    cross join (select f.columns from pg_temp.feed_entities f where f.name = 'orderItems') as f (given)
+    where w.entity = 'orderItems' and w.n = d."@ordinal" and not d."@new" and not (
+        false
+        or 'description' = any (f.given) and t.description is distinct from d.description
+        or 'quantity' = any (f.given) and t.quantity is distinct from d.quantity
+        or 'price' = any (f.given) and t.price is distinct from d.price
+        or 'orderId' = any (f.given) and t.order_id is distinct from d.order_id
+        or 'productId' = any (f.given) and t.product_id is distinct from d.product_id
+    );
+end
+
+bds_import."odd_orderItems"(text) returns TABLE(n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text) language sql
+select m.ordinal, t.id is not null, d.id is not null, v.field, v.wanted, v.found
+from pg_temp."map_orderItems" m
+join pg_temp.revert_rows r on r.n = m.ordinal
+cross join lateral (select r.old - coalesce(r.erased, '{}')) as k (known)
+left join pg_temp."diff_orderItems" d on d."@ordinal" = m.ordinal
+left join data.order_items t on t.company_id = (select $1) and t.id = m.target
+left join lateral (
+    select f.field, f.wanted, f.found
+    from (values
+        (
+            1, 'description', to_json(d.description)::text, to_json(t.description)::text,
+            k.known ? 'description' and t.description is distinct from d.description
+        )
+,         (
+            2, 'quantity', to_json(d.quantity)::text, to_json(t.quantity)::text,
+            k.known ? 'quantity' and t.quantity is distinct from d.quantity
+        )
+,         (
+            3, 'price', to_json(d.price)::text, to_json(t.price)::text,
+            k.known ? 'price' and t.price is distinct from d.price
+        )
+,         (
+            1, 'orderId', to_json(d.order_id)::text, to_json(t.order_id)::text,
+            k.known ? 'orderId' and t.order_id is distinct from d.order_id
+        )
+,         (
+            4, 'productId', to_json(d.product_id)::text, to_json(t.product_id)::text,
+            k.known ? 'productId' and t.product_id is distinct from d.product_id
+        )
+    ) as f (n, field, wanted, found, differs)
+    where f.differs order by f.n limit 1
+) v on t.id is not null and d.id is not null
+where not m.failed and case
+    when d.id is null then t.id is not null
+    when t.id is null then true
+    else k.known ? 'description' and t.description is distinct from d.description or k.known ? 'quantity' and t.quantity is distinct from d.quantity or k.known ? 'price' and t.price is distinct from d.price or k.known ? 'orderId' and t.order_id is distinct from d.order_id or k.known ? 'productId' and t.product_id is distinct from d.product_id
+end
+
 bds_import."paths_orderItems"() returns TABLE(ordinal bigint, path text, record text) language sql
 -- a record without parent stands in the collection of its entity
 with staged as (
@@ -1936,6 +2081,26 @@ begin
         , bds_feed.to_stage(coalesce(u.r -> 'orderId', u.r -> 'order'), 'bigint' = 'boolean')  -- categoryId beside category
         , bds_feed.to_stage(coalesce(u.r -> 'productId', u.r -> 'product'), 'bigint' = 'boolean')  -- categoryId beside category
     from unnest($2, $3, $4) with ordinality as u (parent, position, r, n);
+end
+
+bds_import."redo_orderItems"(text) returns void language plpgsql
+begin
+    update pg_temp."diff_orderItems" d set "@new" = null where d."@new" is not null;
+    insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+    select 'orderItems', r.id, 'undo', 'orderItems', o.n
+    from bds_import."odd_orderItems"($1) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
+    update pg_temp."diff_orderItems" d
+    set "@new" = not o.is_there
+        , description = case when o.is_there and k.known ? 'description' is not true then t.description else d.description end
+        , quantity = case when o.is_there and k.known ? 'quantity' is not true then t.quantity else d.quantity end
+        , price = case when o.is_there and k.known ? 'price' is not true then t.price else d.price end
+        , order_id = case when o.is_there and k.known ? 'orderId' is not true then t.order_id else d.order_id end
+        , product_id = case when o.is_there and k.known ? 'productId' is not true then t.product_id else d.product_id end
+    from bds_import."odd_orderItems"($1) o
+    join pg_temp.revert_rows r on r.n = o.n
+    cross join lateral (select r.old - coalesce(r.erased, '{}')) as k (known)
+    left join data.order_items t on t.company_id = (select $1) and t.id = r.id
+    where d."@ordinal" = o.n;
 end
 
 bds_import."refer_orderItems"(bds.imports,text[]) returns void language plpgsql
@@ -1994,6 +2159,23 @@ begin
     end if;
 end
 
+bds_import."resume_orderItems"(boolean) returns void language plpgsql
+begin
+    update pg_temp."diff_orderItems" d set "@new" = null where d."@new" is not null;
+    update pg_temp."diff_orderItems" d
+    set "@new" = false
+        , description = case when w.waiting ? 'description' then (w.waiting ->> 'description')::text else d.description end
+        , quantity = case when w.waiting ? 'quantity' then (w.waiting ->> 'quantity')::numeric(19,6) else d.quantity end
+        , price = case when w.waiting ? 'price' then (w.waiting ->> 'price')::numeric(19,4) else d.price end
+        , order_id = case when w.waiting ? 'orderId' then (w.waiting ->> 'orderId')::bigint else d.order_id end
+        , product_id = case when w.waiting ? 'productId' then (w.waiting ->> 'productId')::bigint else d.product_id end
+    from (
+        select o.n, jsonb_object_agg(o.field, o.value) as waiting
+        from pg_temp.revert_waits o where o.entity = 'orderItems' group by o.n having bool_or(o.is_alone) = $1
+    ) w
+    where w.n = d."@ordinal";
+end
+
 bds_import."stage_orderItems"(jsonb) returns void language plpgsql
 declare
     odd text;
@@ -2008,6 +2190,48 @@ begin
         raise exception using errcode = 'undefined_column', message = format('no such column of orderItems: %s', odd);
     end if;
 end
+
+bds_import."undo_orderItems"(bds.imports) returns void language plpgsql
+begin
+    update pg_temp.feed_entities f
+    set columns = (
+        select array_remove(array[case when bool_or(r.old ? 'description') then 'description' end, case when bool_or(r.old ? 'quantity') then 'quantity' end, case when bool_or(r.old ? 'price') then 'price' end, case when bool_or(r.old ? 'orderId') then 'orderId' end, case when bool_or(r.old ? 'productId') then 'productId' end], null)
+        from pg_temp.revert_rows r where r.entity = 'orderItems' and r.existed)
+    where f.name = 'orderItems';
+    with compared as materialized (
+        select * from bds_import."compared_orderItems"(import.company_id, import.is_forced)
+    ),
+    refused as (
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'orderItems', c."@ordinal", c."@field", c."@code", c."@message" from compared c where c."@code" is not null
+    ),
+    gone as (
+        insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+        select 'orderItems', c.id, 'undo', 'orderItems', c."@ordinal" from compared c where c."@action" = 'delete' and c."@code" is null
+    ),
+    mapped as (
+        insert into pg_temp."map_orderItems" (ordinal, phase, target, is_new, is_same, failed)
+        select c."@ordinal", case when c."@action" = 'delete' then 3 else 1 end, c.id, coalesce(c."@action" = 'create', false),
+            c."@action" is null, c."@code" is not null
+        from compared c
+    )
+    insert into pg_temp."diff_orderItems"
+    select c."@ordinal", c.id, case c."@action" when 'create' then true when 'update' then false end
+        , c.description
+        , c.quantity
+        , c.price
+        , c.order_id
+        , c.product_id
+    from compared c where c."@existed" and c."@code" is null;
+    if exists (select from pg_temp.feed_errors e where e.entity = 'orderItems') then
+        perform bds_import."leave_orderItems"();
+    end if;
+    perform bds_feed.filled(import, 'map_orderItems'), bds_feed.filled(import, 'diff_orderItems');
+end
+
+bds_import."undone_orderItems"() returns TABLE(ordinal bigint, path text, record text) language sql
+select m.ordinal, 'orderItems/' || m.target, coalesce('id:' || m.target)
+from pg_temp."map_orderItems" m
 
 bds_import."weigh_orderItems"(bds.imports) returns void language plpgsql
 declare
@@ -2096,25 +2320,69 @@ begin
     where g.ordinal = p.ordinal and g.id = p.id;
 end
 
-bds_import."write_orderItems"(text,bigint,bigint,text[]) returns void language plpgsql
+bds_import."write_orderItems"(text,bigint,bigint,text[],text[]) returns void language plpgsql
+declare
+    "@creates" boolean := exists (select from pg_temp."diff_orderItems" d where d."@new");
+    "@changes" boolean := exists (select from pg_temp."diff_orderItems" d where not d."@new");
+    "@apart"   boolean := false;
 begin
-    -- a statement over no row costs its plan and its triggers
-    if exists (select from pg_temp."diff_orderItems" d where d."@new") then
-        insert into data.order_items (company_id, id, description, quantity, price, order_id, product_id)
-        select $1, d.id
-            , d.description
-            , d.quantity
-            , d.price
-            , d.order_id
-            , d.product_id
-        from pg_temp."diff_orderItems" d
-        where d."@new" and d."@ordinal" between $2 and $3;
+    if "@creates" and "@changes" and not "@apart" then
+        merge into data.order_items t
+        using (
+            select d."@new", d.id
+                , d.description as description
+                , d.quantity as quantity
+                , d.price as price
+                , d.order_id as order_id
+                , d.product_id as product_id
+            from pg_temp."diff_orderItems" d
+            where d."@ordinal" between $2 and $3 and d."@new" is not null
+        ) d
+        on t.company_id = (select $1) and t.id = case when not d."@new" then d.id end
+        when matched then update set description = case when $5 is null or 'description' = any ($5) then d.description else t.description end,
+            quantity = case when $5 is null or 'quantity' = any ($5) then d.quantity else t.quantity end,
+            price = case when $5 is null or 'price' = any ($5) then d.price else t.price end,
+            order_id = case when $5 is null or 'orderId' = any ($5) then d.order_id else t.order_id end,
+            product_id = case when $5 is null or 'productId' = any ($5) then d.product_id else t.product_id end
+        when not matched and d."@new" then
+            insert (company_id, id, description, quantity, price, order_id, product_id) overriding system value
+            values ($1, d.id, d.description, d.quantity, d.price, d.order_id, d.product_id);
     end if;
-    -- after the new rows, to which it may refer
-    if exists (select from pg_temp."diff_orderItems" d where not d."@new") then
-        update data.order_items t
-        set description = d.description, quantity = d.quantity, price = d.price, order_id = d.order_id, product_id = d.product_id
-        from pg_temp."diff_orderItems" d
-        where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
+    if "@creates" and (not "@changes" or "@apart") then
+        merge into data.order_items t
+        using (
+            select d."@new", d.id
+                , d.description as description
+                , d.quantity as quantity
+                , d.price as price
+                , d.order_id as order_id
+                , d.product_id as product_id
+            from pg_temp."diff_orderItems" d
+            where d."@ordinal" between $2 and $3 and d."@new"
+        ) d
+        on false
+        when not matched and d."@new" then
+            insert (company_id, id, description, quantity, price, order_id, product_id) overriding system value
+            values ($1, d.id, d.description, d.quantity, d.price, d.order_id, d.product_id);
+    end if;
+    if "@changes" and (not "@creates" or "@apart") then
+        merge into data.order_items t
+        using (
+            select d."@new", d.id
+                , d.description as description
+                , d.quantity as quantity
+                , d.price as price
+                , d.order_id as order_id
+                , d.product_id as product_id
+            from pg_temp."diff_orderItems" d
+            where d."@ordinal" between $2 and $3 and not d."@new"
+        ) d
+        on t.company_id = (select $1) and t.id = d.id
+        when matched then update set description = case when $5 is null or 'description' = any ($5) then d.description else t.description end,
+            quantity = case when $5 is null or 'quantity' = any ($5) then d.quantity else t.quantity end,
+            price = case when $5 is null or 'price' = any ($5) then d.price else t.price end,
+            order_id = case when $5 is null or 'orderId' = any ($5) then d.order_id else t.order_id end,
+            product_id = case when $5 is null or 'productId' = any ($5) then d.product_id else t.product_id end
+;
     end if;
 end

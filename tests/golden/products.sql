@@ -911,29 +911,29 @@ comment on column past.products_ends."updatedAt" is 'When the row last changed';
 
 grant select on past.products_ends to bds_operator, bds_reader;
 
-comment on column past.products_ends."@id" is 'The row''s id';
+comment on column past.products_ends."@columns" is 'The fields that differ; of a create or delete all';
 
-comment on column past.products_ends."@version" is 'The row''s last change between the two versions';
+comment on column past.products_ends."@id" is 'The row''s id';
 
 comment on column past.products_ends."@operation" is 'create, update or delete';
 
-comment on column past.products_ends."@columns" is 'The fields that differ; of a create or delete all';
-
-comment on column past.products_ends."@8" is 'active as of the earlier version';
-
-comment on column past.products_ends."@6" is 'barcode as of the earlier version';
-
-comment on column past.products_ends."@9" is 'categoryId as of the earlier version';
-
-comment on column past.products_ends."@3" is 'code as of the earlier version';
-
-comment on column past.products_ends."@5" is 'description as of the earlier version';
+comment on column past.products_ends."@version" is 'The row''s last change between the two versions';
 
 comment on column past.products_ends."@2" is 'id as of the earlier version';
 
+comment on column past.products_ends."@3" is 'code as of the earlier version';
+
 comment on column past.products_ends."@4" is 'name as of the earlier version';
 
+comment on column past.products_ends."@5" is 'description as of the earlier version';
+
+comment on column past.products_ends."@6" is 'barcode as of the earlier version';
+
 comment on column past.products_ends."@7" is 'price as of the earlier version';
+
+comment on column past.products_ends."@8" is 'active as of the earlier version';
+
+comment on column past.products_ends."@9" is 'categoryId as of the earlier version';
 
 comment on column past.products_ends."@10" is 'unitId as of the earlier version';
 
@@ -1063,11 +1063,11 @@ comment on column past.products_diff."updatedAt" is 'When the row last changed';
 
 grant select on past.products_diff to bds_operator, bds_reader;
 
-comment on column past.products_diff."@version" is 'The row''s last change between the two versions';
+comment on column past.products_diff."@columns" is 'The fields that differ; of a create or delete all';
 
 comment on column past.products_diff."@operation" is 'create, update or delete';
 
-comment on column past.products_diff."@columns" is 'The fields that differ; of a create or delete all';
+comment on column past.products_diff."@version" is 'The row''s last change between the two versions';
 
 ---- table of products
 
@@ -1365,6 +1365,42 @@ begin
     end;
 end
 
+bds_import.check_undo_products(text) returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'products', h.n, 'code', 'conflict', format('products %s has this value now', min(h.holder))
+    from bds_import."holders_products"($1) h where h.field = 'code' and not h.is_leaving group by h.n;
+    if found then
+        perform bds_import."leave_products"();
+    end if;
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'products', h.n, 'barcode', 'conflict', format('products %s has this value now', min(h.holder))
+    from bds_import."holders_products"($1) h where h.field = 'barcode' and not h.is_leaving group by h.n;
+    if found then
+        perform bds_import."leave_products"();
+    end if;
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'products', d."@ordinal", 'categoryId', 'conflict',
+        format('categories %s, to which it referred, does not exist any more', d.category_id)
+    from pg_temp."diff_products" d
+    where d."@new" is not null and d.category_id is not null
+        and not exists (select from data.categories t where t.company_id = (select $1) and t.id = d.category_id)
+        and not exists (select from pg_temp."map_categories" m where m.target = d.category_id and m.is_new and not m.failed);
+    if found then
+        perform bds_import."leave_products"();
+    end if;
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'products', d."@ordinal", 'unitId', 'conflict',
+        format('units %s, to which it referred, does not exist any more', d.unit_id)
+    from pg_temp."diff_products" d
+    where d."@new" is not null and d.unit_id is not null
+        and not exists (select from data.units t where t.company_id = (select $1) and t.id = d.unit_id)
+        and not exists (select from pg_temp."map_units" m where m.target = d.unit_id and m.is_new and not m.failed);
+    if found then
+        perform bds_import."leave_products"();
+    end if;
+end
+
 bds_import.check_values_products() returns void language plpgsql
 begin
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -1389,12 +1425,77 @@ begin
     end if;
     perform bds_feed.show_progress(import, 'comparing', 'products', 2);
     if exists (select from pg_temp."map_products" m where m.phase = 1 and not m.is_same) then
-        insert into pg_temp."diff_products" select * from bds_import."differing_products"(import.company_id, looked.columns, looked.is_valid);
+        insert into pg_temp."diff_products"
+        select * from bds_import."differing_products"(import.company_id, looked.columns, looked.is_valid);
         perform bds_feed.filled(import, 'diff_products');
     end if;
     perform bds_import."check_rules_products"(import, 0, 9223372036854775807);
     perform bds_feed.show_progress(import, 'comparing', 'products', 3);
 end
+
+bds_import.compared_products(text,boolean) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, code text, name text, description text, barcode text, price numeric, active boolean, category_id bigint, unit_id bigint) language sql
+select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
+    p.message as "@message", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
+from (
+    -- what was erased cannot come back: a row that stays keeps what it has
+    select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = 'products' offset 0
+) r
+left join data.products t on t.company_id = (select $1) and t.id = r.id
+cross join lateral (
+    select
+        case when r.known ? 'code' then (r.known ->> 'code')::text else t.code end as code
+,         case when r.known ? 'name' then (r.known ->> 'name')::text else t.name end as name
+,         case when r.known ? 'description' then (r.known ->> 'description')::text else t.description end as description
+,         case when r.known ? 'barcode' then (r.known ->> 'barcode')::text else t.barcode end as barcode
+,         case when r.known ? 'price' then (r.known ->> 'price')::numeric(19,4) else t.price end as price
+,         case when r.known ? 'active' then (r.known ->> 'active')::boolean else case when t.id is null then true else t.active end end as active
+,         case when r.known ? 'categoryId' then (r.known ->> 'categoryId')::bigint else t.category_id end as category_id
+,         case when r.known ? 'unitId' then (r.known ->> 'unitId')::bigint else t.unit_id end as unit_id
+    offset 0
+) v
+cross join lateral (
+    select t.code is distinct from v.code or t.name is distinct from v.name or t.description is distinct from v.description or t.barcode is distinct from v.barcode or t.price is distinct from v.price or t.active is distinct from v.active or t.category_id is distinct from v.category_id or t.unit_id is distinct from v.unit_id as differs,
+        false
+        or case when r.left_as ? 'code' then t.code is distinct from (r.left_as ->> 'code')::text else false end
+        or case when r.left_as ? 'name' then t.name is distinct from (r.left_as ->> 'name')::text else false end
+        or case when r.left_as ? 'description' then t.description is distinct from (r.left_as ->> 'description')::text else false end
+        or case when r.left_as ? 'barcode' then t.barcode is distinct from (r.left_as ->> 'barcode')::text else false end
+        or case when r.left_as ? 'price' then t.price is distinct from (r.left_as ->> 'price')::numeric(19,4) else false end
+        or case when r.left_as ? 'active' then t.active is distinct from (r.left_as ->> 'active')::boolean else false end
+        or case when r.left_as ? 'categoryId' then t.category_id is distinct from (r.left_as ->> 'categoryId')::bigint else false end
+        or case when r.left_as ? 'unitId' then t.unit_id is distinct from (r.left_as ->> 'unitId')::bigint else false end
+        as is_not_as_left,
+        case when false then null end as unfit
+) d
+cross join lateral (
+    select case
+        when not r.existed then case when t.id is not null then 'delete' end
+        when t.id is null then 'create'
+        when r.erased is not null or d.differs then 'update'
+    end as action,
+    -- a quick look: of most rows nothing of what follows is true
+    r.later is not null or r.erased is not null or d.unfit is not null or r.existed and (
+        t.id is null and not r.is_whole or v.code is null or v.name is null or v.active is null
+    ) as is_suspect
+) a
+left join lateral (
+    select w.field, w.code, w.message
+    from (values
+        (1, a.action = 'create' and not r.is_whole, null, 'conflict', format('change %s by %s has deleted it', r.later, r.later_by)),
+        -- forced, what else there is of the row is undone
+        (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
+            'the old value was erased'),
+        (3, d.unfit is not null, d.unfit, 'conflict',
+            format('the old value %s is not one of the present type', r.old ->> d.unfit)),
+        (4, not $2 and r.later is not null
+                and (r.left_as is null or r.has_left <> (t.id is not null) or t.id is not null and d.is_not_as_left),
+            null, 'conflict', format('changed later, by change %s of %s', r.later, r.later_by))
+        , (5, r.existed and v.code is null, 'code', 'required', 'a value is required, and no old one is known')
+        , (5, r.existed and v.name is null, 'name', 'required', 'a value is required, and no old one is known')
+        , (5, r.existed and v.active is null, 'active', 'required', 'a value is required, and no old one is known')
+    ) as w (n, is_wrong, field, code, message)
+    where a.is_suspect and w.is_wrong order by w.n limit 1
+) p on a.action is not null
 
 bds_import.count_products() returns void language plpgsql
 begin
@@ -1411,7 +1512,7 @@ begin
             count(*) filter (where o.phase = 3 and not o.failed) as deletes
         from pg_temp."map_products" o
     ) m
-    cross join (select count(*) as rows, count(*) filter (where o."@new") as created from pg_temp."diff_products" o) d
+    cross join (select count(o."@new") as rows, count(*) filter (where o."@new") as created from pg_temp."diff_products" o) d
     where f.name = 'products';
 end
 
@@ -1579,6 +1680,20 @@ begin
     end if;
 end
 
+bds_import.holders_products(text) returns TABLE(n bigint, field text, holder bigint, is_leaving boolean) language sql
+select d."@ordinal", 'code', t.id, m.target is not null and (o.id is null or o.code is distinct from t.code)
+from pg_temp."diff_products" d
+join data.products t on t.company_id = (select $1) and t.code = d.code and t.id <> d.id
+left join pg_temp."map_products" m on m.target = t.id and not m.failed
+left join pg_temp."diff_products" o on o.id = t.id
+where d."@new" is not null
+ union all select d."@ordinal", 'barcode', t.id, m.target is not null and (o.id is null or o.barcode is distinct from t.barcode)
+from pg_temp."diff_products" d
+join data.products t on t.company_id = (select $1) and t.barcode = d.barcode and t.id <> d.id
+left join pg_temp."map_products" m on m.target = t.id and not m.failed
+left join pg_temp."diff_products" o on o.id = t.id
+where d."@new" is not null
+
 bds_import.keep_products(bds.imports) returns void language plpgsql
 begin
     insert into pg_temp.feed_errors (entity, ordinal, path, record, code, message, is_late)
@@ -1592,6 +1707,14 @@ begin
     delete from pg_temp.feed_gone g
     where g.cause = 'products' and (g.code is not null or g.kind = 'record' and exists (
         select from pg_temp."map_products" m where m.ordinal = g.ticket and m.failed));
+end
+
+bds_import.leave_products() returns void language plpgsql
+begin
+    perform bds_import."mark_products"();
+    delete from pg_temp."diff_products" d using pg_temp."map_products" m where m.ordinal = d."@ordinal" and m.failed;
+    delete from pg_temp.feed_gone g
+    using pg_temp."map_products" m where g.cause = 'products' and m.ordinal = g.ticket and m.failed;
 end
 
 bds_import.look_at_products() returns void language plpgsql
@@ -1688,7 +1811,7 @@ begin
         if problems is not null then
             raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
         end if;
-        perform bds_import."write_products"(import.company_id, s."@ordinal", s."@ordinal", '{}');
+        perform bds_import."write_products"(import.company_id, s."@ordinal", s."@ordinal", '{}', null);
     end loop;
 end
 
@@ -1886,6 +2009,76 @@ left join data.units "old_id" on 'id' = any ($2) and "old_id".company_id = (sele
 left join pg_temp."map_units" "new_code" on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
 left join data.units "old_code" on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
 
+bds_import.note_alone_products(text) returns void language plpgsql
+begin
+    update pg_temp.revert_waits w set is_alone = true
+    from pg_temp."diff_products" d
+    join data.products t on t.company_id = (select $1) and t.id = d.id
+    cross join (select f.columns from pg_temp.feed_entities f where f.name = 'products') as f (given)
+    where w.entity = 'products' and w.n = d."@ordinal" and not d."@new" and not (
+        false
+        or 'code' = any (f.given) and t.code is distinct from d.code
+        or 'name' = any (f.given) and t.name is distinct from d.name
+        or 'description' = any (f.given) and t.description is distinct from d.description
+        or 'barcode' = any (f.given) and t.barcode is distinct from d.barcode
+        or 'price' = any (f.given) and t.price is distinct from d.price
+        or 'active' = any (f.given) and t.active is distinct from d.active
+        or 'categoryId' = any (f.given) and t.category_id is distinct from d.category_id
+        or 'unitId' = any (f.given) and t.unit_id is distinct from d.unit_id
+    );
+end
+
+bds_import.odd_products(text) returns TABLE(n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text) language sql
+select m.ordinal, t.id is not null, d.id is not null, v.field, v.wanted, v.found
+from pg_temp."map_products" m
+join pg_temp.revert_rows r on r.n = m.ordinal
+cross join lateral (select r.old - coalesce(r.erased, '{}')) as k (known)
+left join pg_temp."diff_products" d on d."@ordinal" = m.ordinal
+left join data.products t on t.company_id = (select $1) and t.id = m.target
+left join lateral (
+    select f.field, f.wanted, f.found
+    from (values
+        (
+            1, 'code', to_json(d.code)::text, to_json(t.code)::text,
+            k.known ? 'code' and t.code is distinct from d.code
+        )
+,         (
+            2, 'name', to_json(d.name)::text, to_json(t.name)::text,
+            k.known ? 'name' and t.name is distinct from d.name
+        )
+,         (
+            3, 'description', to_json(d.description)::text, to_json(t.description)::text,
+            k.known ? 'description' and t.description is distinct from d.description
+        )
+,         (
+            4, 'barcode', to_json(d.barcode)::text, to_json(t.barcode)::text,
+            k.known ? 'barcode' and t.barcode is distinct from d.barcode
+        )
+,         (
+            5, 'price', to_json(d.price)::text, to_json(t.price)::text,
+            k.known ? 'price' and t.price is distinct from d.price
+        )
+,         (
+            6, 'active', to_json(d.active)::text, to_json(t.active)::text,
+            k.known ? 'active' and t.active is distinct from d.active
+        )
+,         (
+            1, 'categoryId', to_json(d.category_id)::text, to_json(t.category_id)::text,
+            k.known ? 'categoryId' and t.category_id is distinct from d.category_id
+        )
+,         (
+            2, 'unitId', to_json(d.unit_id)::text, to_json(t.unit_id)::text,
+            k.known ? 'unitId' and t.unit_id is distinct from d.unit_id
+        )
+    ) as f (n, field, wanted, found, differs)
+    where f.differs order by f.n limit 1
+) v on t.id is not null and d.id is not null
+where not m.failed and case
+    when d.id is null then t.id is not null
+    when t.id is null then true
+    else k.known ? 'code' and t.code is distinct from d.code or k.known ? 'name' and t.name is distinct from d.name or k.known ? 'description' and t.description is distinct from d.description or k.known ? 'barcode' and t.barcode is distinct from d.barcode or k.known ? 'price' and t.price is distinct from d.price or k.known ? 'active' and t.active is distinct from d.active or k.known ? 'categoryId' and t.category_id is distinct from d.category_id or k.known ? 'unitId' and t.unit_id is distinct from d.unit_id
+end
+
 bds_import.paths_products() returns TABLE(ordinal bigint, path text, record text) language sql
 -- a record without parent stands in the collection of its entity
 with staged as (
@@ -1913,6 +2106,29 @@ begin
         , case when u.r ? 'variants' then coalesce(bds_feed.switch(u.r -> 'variants@removeAll'),
             case when u.r -> '@operation' is distinct from '"delete"' then not $5 end) end
     from unnest($2, $3, $4) with ordinality as u (parent, position, r, n);
+end
+
+bds_import.redo_products(text) returns void language plpgsql
+begin
+    update pg_temp."diff_products" d set "@new" = null where d."@new" is not null;
+    insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+    select 'products', r.id, 'undo', 'products', o.n
+    from bds_import."odd_products"($1) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
+    update pg_temp."diff_products" d
+    set "@new" = not o.is_there
+        , code = case when o.is_there and k.known ? 'code' is not true then t.code else d.code end
+        , name = case when o.is_there and k.known ? 'name' is not true then t.name else d.name end
+        , description = case when o.is_there and k.known ? 'description' is not true then t.description else d.description end
+        , barcode = case when o.is_there and k.known ? 'barcode' is not true then t.barcode else d.barcode end
+        , price = case when o.is_there and k.known ? 'price' is not true then t.price else d.price end
+        , active = case when o.is_there and k.known ? 'active' is not true then t.active else d.active end
+        , category_id = case when o.is_there and k.known ? 'categoryId' is not true then t.category_id else d.category_id end
+        , unit_id = case when o.is_there and k.known ? 'unitId' is not true then t.unit_id else d.unit_id end
+    from bds_import."odd_products"($1) o
+    join pg_temp.revert_rows r on r.n = o.n
+    cross join lateral (select r.old - coalesce(r.erased, '{}')) as k (known)
+    left join data.products t on t.company_id = (select $1) and t.id = r.id
+    where d."@ordinal" = o.n;
 end
 
 bds_import.refer_products(bds.imports,text[]) returns void language plpgsql
@@ -1971,6 +2187,26 @@ begin
     end if;
 end
 
+bds_import.resume_products(boolean) returns void language plpgsql
+begin
+    update pg_temp."diff_products" d set "@new" = null where d."@new" is not null;
+    update pg_temp."diff_products" d
+    set "@new" = false
+        , code = case when w.waiting ? 'code' then (w.waiting ->> 'code')::text else d.code end
+        , name = case when w.waiting ? 'name' then (w.waiting ->> 'name')::text else d.name end
+        , description = case when w.waiting ? 'description' then (w.waiting ->> 'description')::text else d.description end
+        , barcode = case when w.waiting ? 'barcode' then (w.waiting ->> 'barcode')::text else d.barcode end
+        , price = case when w.waiting ? 'price' then (w.waiting ->> 'price')::numeric(19,4) else d.price end
+        , active = case when w.waiting ? 'active' then (w.waiting ->> 'active')::boolean else d.active end
+        , category_id = case when w.waiting ? 'categoryId' then (w.waiting ->> 'categoryId')::bigint else d.category_id end
+        , unit_id = case when w.waiting ? 'unitId' then (w.waiting ->> 'unitId')::bigint else d.unit_id end
+    from (
+        select o.n, jsonb_object_agg(o.field, o.value) as waiting
+        from pg_temp.revert_waits o where o.entity = 'products' group by o.n having bool_or(o.is_alone) = $1
+    ) w
+    where w.n = d."@ordinal";
+end
+
 bds_import.stage_products(jsonb) returns void language plpgsql
 declare
     odd text;
@@ -1986,28 +2222,129 @@ begin
     end if;
 end
 
-bds_import.write_products(text,bigint,bigint,text[]) returns void language plpgsql
+bds_import.undo_products(bds.imports) returns void language plpgsql
 begin
-    -- a statement over no row costs its plan and its triggers
-    if exists (select from pg_temp."diff_products" d where d."@new") then
-        insert into data.products (company_id, id, code, name, description, barcode, price, active, category_id, unit_id)
-        select $1, d.id
-            , d.code
-            , d.name
-            , d.description
-            , d.barcode
-            , d.price
-            , d.active
-            , d.category_id
-            , d.unit_id
-        from pg_temp."diff_products" d
-        where d."@new" and d."@ordinal" between $2 and $3;
+    update pg_temp.feed_entities f
+    set columns = (
+        select array_remove(array[case when bool_or(r.old ? 'code') then 'code' end, case when bool_or(r.old ? 'name') then 'name' end, case when bool_or(r.old ? 'description') then 'description' end, case when bool_or(r.old ? 'barcode') then 'barcode' end, case when bool_or(r.old ? 'price') then 'price' end, case when bool_or(r.old ? 'active') then 'active' end, case when bool_or(r.old ? 'categoryId') then 'categoryId' end, case when bool_or(r.old ? 'unitId') then 'unitId' end], null)
+        from pg_temp.revert_rows r where r.entity = 'products' and r.existed)
+    where f.name = 'products';
+    with compared as materialized (
+        select * from bds_import."compared_products"(import.company_id, import.is_forced)
+    ),
+    refused as (
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'products', c."@ordinal", c."@field", c."@code", c."@message" from compared c where c."@code" is not null
+    ),
+    gone as (
+        insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+        select 'products', c.id, 'undo', 'products', c."@ordinal" from compared c where c."@action" = 'delete' and c."@code" is null
+    ),
+    mapped as (
+        insert into pg_temp."map_products" (ordinal, phase, target, is_new, is_same, failed, key_code, key_barcode)
+        select c."@ordinal", case when c."@action" = 'delete' then 3 else 1 end, c.id, coalesce(c."@action" = 'create', false),
+            c."@action" is null, c."@code" is not null, c.code, c.barcode
+        from compared c
+    )
+    insert into pg_temp."diff_products"
+    select c."@ordinal", c.id, case c."@action" when 'create' then true when 'update' then false end
+        , c.code
+        , c.name
+        , c.description
+        , c.barcode
+        , c.price
+        , c.active
+        , c.category_id
+        , c.unit_id
+    from compared c where c."@existed" and c."@code" is null;
+    if exists (select from pg_temp.feed_errors e where e.entity = 'products') then
+        perform bds_import."leave_products"();
     end if;
-    -- after the new rows, to which it may refer
-    if exists (select from pg_temp."diff_products" d where not d."@new") then
-        update data.products t
-        set code = d.code, name = d.name, description = d.description, barcode = d.barcode, price = d.price, active = d.active, category_id = d.category_id, unit_id = d.unit_id
-        from pg_temp."diff_products" d
-        where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
+    perform bds_feed.filled(import, 'map_products'), bds_feed.filled(import, 'diff_products');
+end
+
+bds_import.undone_products() returns TABLE(ordinal bigint, path text, record text) language sql
+select m.ordinal, 'products/' || m.target, coalesce('code' || ':' || m.key_code, 'barcode' || ':' || m.key_barcode, 'id:' || m.target)
+from pg_temp."map_products" m
+
+bds_import.write_products(text,bigint,bigint,text[],text[]) returns void language plpgsql
+declare
+    "@creates" boolean := exists (select from pg_temp."diff_products" d where d."@new");
+    "@changes" boolean := exists (select from pg_temp."diff_products" d where not d."@new");
+    "@apart"   boolean := false;
+begin
+    if "@creates" and "@changes" and not "@apart" then
+        merge into data.products t
+        using (
+            select d."@new", d.id
+                , d.code as code
+                , d.name as name
+                , d.description as description
+                , d.barcode as barcode
+                , d.price as price
+                , d.active as active
+                , d.category_id as category_id
+                , d.unit_id as unit_id
+            from pg_temp."diff_products" d
+            where d."@ordinal" between $2 and $3 and d."@new" is not null
+        ) d
+        on t.company_id = (select $1) and t.id = case when not d."@new" then d.id end
+        when matched then update set code = case when $5 is null or 'code' = any ($5) then d.code else t.code end,
+            name = case when $5 is null or 'name' = any ($5) then d.name else t.name end,
+            description = case when $5 is null or 'description' = any ($5) then d.description else t.description end,
+            barcode = case when $5 is null or 'barcode' = any ($5) then d.barcode else t.barcode end,
+            price = case when $5 is null or 'price' = any ($5) then d.price else t.price end,
+            active = case when $5 is null or 'active' = any ($5) then d.active else t.active end,
+            category_id = case when $5 is null or 'categoryId' = any ($5) then d.category_id else t.category_id end,
+            unit_id = case when $5 is null or 'unitId' = any ($5) then d.unit_id else t.unit_id end
+        when not matched and d."@new" then
+            insert (company_id, id, code, name, description, barcode, price, active, category_id, unit_id) overriding system value
+            values ($1, d.id, d.code, d.name, d.description, d.barcode, d.price, d.active, d.category_id, d.unit_id);
+    end if;
+    if "@creates" and (not "@changes" or "@apart") then
+        merge into data.products t
+        using (
+            select d."@new", d.id
+                , d.code as code
+                , d.name as name
+                , d.description as description
+                , d.barcode as barcode
+                , d.price as price
+                , d.active as active
+                , d.category_id as category_id
+                , d.unit_id as unit_id
+            from pg_temp."diff_products" d
+            where d."@ordinal" between $2 and $3 and d."@new"
+        ) d
+        on false
+        when not matched and d."@new" then
+            insert (company_id, id, code, name, description, barcode, price, active, category_id, unit_id) overriding system value
+            values ($1, d.id, d.code, d.name, d.description, d.barcode, d.price, d.active, d.category_id, d.unit_id);
+    end if;
+    if "@changes" and (not "@creates" or "@apart") then
+        merge into data.products t
+        using (
+            select d."@new", d.id
+                , d.code as code
+                , d.name as name
+                , d.description as description
+                , d.barcode as barcode
+                , d.price as price
+                , d.active as active
+                , d.category_id as category_id
+                , d.unit_id as unit_id
+            from pg_temp."diff_products" d
+            where d."@ordinal" between $2 and $3 and not d."@new"
+        ) d
+        on t.company_id = (select $1) and t.id = d.id
+        when matched then update set code = case when $5 is null or 'code' = any ($5) then d.code else t.code end,
+            name = case when $5 is null or 'name' = any ($5) then d.name else t.name end,
+            description = case when $5 is null or 'description' = any ($5) then d.description else t.description end,
+            barcode = case when $5 is null or 'barcode' = any ($5) then d.barcode else t.barcode end,
+            price = case when $5 is null or 'price' = any ($5) then d.price else t.price end,
+            active = case when $5 is null or 'active' = any ($5) then d.active else t.active end,
+            category_id = case when $5 is null or 'categoryId' = any ($5) then d.category_id else t.category_id end,
+            unit_id = case when $5 is null or 'unitId' = any ($5) then d.unit_id else t.unit_id end
+;
     end if;
 end

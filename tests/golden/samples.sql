@@ -1314,59 +1314,59 @@ comment on column past.samples_ends."updatedAt" is 'When the row last changed';
 
 grant select on past.samples_ends to bds_operator, bds_reader;
 
-comment on column past.samples_ends."@id" is 'The row''s id';
+comment on column past.samples_ends."@columns" is 'The fields that differ; of a create or delete all';
 
-comment on column past.samples_ends."@version" is 'The row''s last change between the two versions';
+comment on column past.samples_ends."@id" is 'The row''s id';
 
 comment on column past.samples_ends."@operation" is 'create, update or delete';
 
-comment on column past.samples_ends."@columns" is 'The fields that differ; of a create or delete all';
+comment on column past.samples_ends."@version" is 'The row''s last change between the two versions';
 
-comment on column past.samples_ends."@11" is 'amount as of the earlier version';
-
-comment on column past.samples_ends."@18" is 'at as of the earlier version';
-
-comment on column past.samples_ends."@17" is 'clock as of the earlier version';
+comment on column past.samples_ends."@2" is 'id as of the earlier version';
 
 comment on column past.samples_ends."@3" is 'code as of the earlier version';
 
-comment on column past.samples_ends."@16" is 'day as of the earlier version';
+comment on column past.samples_ends."@4" is 'words as of the earlier version';
 
-comment on column past.samples_ends."@22" is 'document as of the earlier version';
+comment on column past.samples_ends."@5" is 'short as of the earlier version';
+
+comment on column past.samples_ends."@6" is 'padded as of the earlier version';
+
+comment on column past.samples_ends."@7" is 'mood as of the earlier version';
+
+comment on column past.samples_ends."@8" is 'small as of the earlier version';
+
+comment on column past.samples_ends."@9" is 'whole as of the earlier version';
+
+comment on column past.samples_ends."@10" is 'long as of the earlier version';
+
+comment on column past.samples_ends."@11" is 'amount as of the earlier version';
+
+comment on column past.samples_ends."@12" is 'free as of the earlier version';
+
+comment on column past.samples_ends."@13" is 'single as of the earlier version';
 
 comment on column past.samples_ends."@14" is 'double as of the earlier version';
 
 comment on column past.samples_ends."@15" is 'flag as of the earlier version';
 
-comment on column past.samples_ends."@12" is 'free as of the earlier version';
+comment on column past.samples_ends."@16" is 'day as of the earlier version';
 
-comment on column past.samples_ends."@2" is 'id as of the earlier version';
+comment on column past.samples_ends."@17" is 'clock as of the earlier version';
 
-comment on column past.samples_ends."@20" is 'key as of the earlier version';
-
-comment on column past.samples_ends."@23" is 'level as of the earlier version';
-
-comment on column past.samples_ends."@10" is 'long as of the earlier version';
-
-comment on column past.samples_ends."@7" is 'mood as of the earlier version';
-
-comment on column past.samples_ends."@21" is 'octets as of the earlier version';
-
-comment on column past.samples_ends."@6" is 'padded as of the earlier version';
-
-comment on column past.samples_ends."@5" is 'short as of the earlier version';
-
-comment on column past.samples_ends."@13" is 'single as of the earlier version';
-
-comment on column past.samples_ends."@8" is 'small as of the earlier version';
+comment on column past.samples_ends."@18" is 'at as of the earlier version';
 
 comment on column past.samples_ends."@19" is 'span as of the earlier version';
 
+comment on column past.samples_ends."@20" is 'key as of the earlier version';
+
+comment on column past.samples_ends."@21" is 'octets as of the earlier version';
+
+comment on column past.samples_ends."@22" is 'document as of the earlier version';
+
+comment on column past.samples_ends."@23" is 'level as of the earlier version';
+
 comment on column past.samples_ends."@24" is 'updatedAt as of the earlier version';
-
-comment on column past.samples_ends."@9" is 'whole as of the earlier version';
-
-comment on column past.samples_ends."@4" is 'words as of the earlier version';
 
 create or replace view past.samples_diff as select d.operation as "@operation", d.version as "@version", d.columns as "@columns"
     , case when d.operation = 'delete' then d."@2" else d.id end as id
@@ -1583,11 +1583,11 @@ comment on column past.samples_diff."updatedAt" is 'When the row last changed';
 
 grant select on past.samples_diff to bds_operator, bds_reader;
 
-comment on column past.samples_diff."@version" is 'The row''s last change between the two versions';
+comment on column past.samples_diff."@columns" is 'The fields that differ; of a create or delete all';
 
 comment on column past.samples_diff."@operation" is 'create, update or delete';
 
-comment on column past.samples_diff."@columns" is 'The fields that differ; of a create or delete all';
+comment on column past.samples_diff."@version" is 'The row''s last change between the two versions';
 
 ---- table of samples
 
@@ -1944,6 +1944,16 @@ begin
     );
 end
 
+bds_import.check_undo_samples(text) returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'samples', h.n, 'code', 'conflict', format('samples %s has this value now', min(h.holder))
+    from bds_import."holders_samples"($1) h where h.field = 'code' and not h.is_leaving group by h.n;
+    if found then
+        perform bds_import."leave_samples"();
+    end if;
+end
+
 bds_import.check_values_samples() returns void language plpgsql
 begin
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -1991,12 +2001,101 @@ begin
     end if;
     perform bds_feed.show_progress(import, 'comparing', 'samples', 2);
     if exists (select from pg_temp."map_samples" m where m.phase = 1 and not m.is_same) then
-        insert into pg_temp."diff_samples" select * from bds_import."differing_samples"(import.company_id, looked.columns, looked.is_valid);
+        insert into pg_temp."diff_samples"
+        select * from bds_import."differing_samples"(import.company_id, looked.columns, looked.is_valid);
         perform bds_feed.filled(import, 'diff_samples');
     end if;
     perform bds_import."check_rules_samples"(import, 0, 9223372036854775807);
     perform bds_feed.show_progress(import, 'comparing', 'samples', 3);
 end
+
+bds_import.compared_samples(text,boolean) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, code text, words text, short character varying, padded character, mood data.mood, small smallint, whole integer, long bigint, amount numeric, free numeric, single real, double double precision, flag boolean, day date, clock time without time zone, at timestamp with time zone, span interval, key uuid, octets bytea, document jsonb, level integer) language sql
+select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
+    p.message as "@message", v.code, v.words, v.short, v.padded, v.mood, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
+from (
+    -- what was erased cannot come back: a row that stays keeps what it has
+    select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = 'samples' offset 0
+) r
+left join data.samples t on t.company_id = (select $1) and t.id = r.id
+cross join lateral (
+    select
+        case when r.known ? 'code' then (r.known ->> 'code')::text else t.code end as code
+,         case when r.known ? 'words' then (r.known ->> 'words')::text else t.words end as words
+,         case when r.known ? 'short' then (r.known ->> 'short')::character varying(4) else t.short end as short
+,         case when r.known ? 'padded' then ((r.known ->> 'padded')::bpchar)::character(4) else t.padded end as padded
+,         case when r.known ? 'mood' then (r.known ->> 'mood')::data.mood else t.mood end as mood
+,         case when r.known ? 'small' then (r.known ->> 'small')::smallint else t.small end as small
+,         case when r.known ? 'whole' then (r.known ->> 'whole')::integer else t.whole end as whole
+,         case when r.known ? 'long' then (r.known ->> 'long')::bigint else t.long end as long
+,         case when r.known ? 'amount' then (r.known ->> 'amount')::numeric(9,2) else t.amount end as amount
+,         case when r.known ? 'free' then (r.known ->> 'free')::numeric else t.free end as free
+,         case when r.known ? 'single' then (r.known ->> 'single')::real else t.single end as single
+,         case when r.known ? 'double' then (r.known ->> 'double')::double precision else t.double end as double
+,         case when r.known ? 'flag' then (r.known ->> 'flag')::boolean else t.flag end as flag
+,         case when r.known ? 'day' then (r.known ->> 'day')::date else t.day end as day
+,         case when r.known ? 'clock' then (r.known ->> 'clock')::time without time zone else t.clock end as clock
+,         case when r.known ? 'at' then (r.known ->> 'at')::timestamp with time zone else t.at end as at
+,         case when r.known ? 'span' then (r.known ->> 'span')::interval else t.span end as span
+,         case when r.known ? 'key' then (r.known ->> 'key')::uuid else t.key end as key
+,         case when r.known ? 'octets' then (r.known ->> 'octets')::bytea else t.octets end as octets
+,         case when r.known ? 'document' then (nullif(r.known -> 'document', 'null'))::jsonb else t.document end as document
+,         case when r.known ? 'level' then (r.known ->> 'level')::data.level else t.level end as level
+    offset 0
+) v
+cross join lateral (
+    select t.code is distinct from v.code or t.words is distinct from v.words or t.short is distinct from v.short or t.padded is distinct from v.padded or t.mood is distinct from v.mood or t.small is distinct from v.small or t.whole is distinct from v.whole or t.long is distinct from v.long or t.amount is distinct from v.amount or t.free is distinct from v.free or t.single is distinct from v.single or t.double is distinct from v.double or t.flag is distinct from v.flag or t.day is distinct from v.day or t.clock is distinct from v.clock or t.at is distinct from v.at or t.span is distinct from v.span or t.key is distinct from v.key or t.octets is distinct from v.octets or t.document is distinct from v.document or t.level is distinct from v.level as differs,
+        false
+        or case when r.left_as ? 'code' then t.code is distinct from (r.left_as ->> 'code')::text else false end
+        or case when r.left_as ? 'words' then t.words is distinct from (r.left_as ->> 'words')::text else false end
+        or case when r.left_as ? 'short' then t.short is distinct from (r.left_as ->> 'short')::character varying(4) else false end
+        or case when r.left_as ? 'padded' then t.padded is distinct from ((r.left_as ->> 'padded')::bpchar)::character(4) else false end
+        or case when r.left_as ? 'mood' then t.mood is distinct from (r.left_as ->> 'mood')::data.mood else false end
+        or case when r.left_as ? 'small' then t.small is distinct from (r.left_as ->> 'small')::smallint else false end
+        or case when r.left_as ? 'whole' then t.whole is distinct from (r.left_as ->> 'whole')::integer else false end
+        or case when r.left_as ? 'long' then t.long is distinct from (r.left_as ->> 'long')::bigint else false end
+        or case when r.left_as ? 'amount' then t.amount is distinct from (r.left_as ->> 'amount')::numeric(9,2) else false end
+        or case when r.left_as ? 'free' then t.free is distinct from (r.left_as ->> 'free')::numeric else false end
+        or case when r.left_as ? 'single' then t.single is distinct from (r.left_as ->> 'single')::real else false end
+        or case when r.left_as ? 'double' then t.double is distinct from (r.left_as ->> 'double')::double precision else false end
+        or case when r.left_as ? 'flag' then t.flag is distinct from (r.left_as ->> 'flag')::boolean else false end
+        or case when r.left_as ? 'day' then t.day is distinct from (r.left_as ->> 'day')::date else false end
+        or case when r.left_as ? 'clock' then t.clock is distinct from (r.left_as ->> 'clock')::time without time zone else false end
+        or case when r.left_as ? 'at' then t.at is distinct from (r.left_as ->> 'at')::timestamp with time zone else false end
+        or case when r.left_as ? 'span' then t.span is distinct from (r.left_as ->> 'span')::interval else false end
+        or case when r.left_as ? 'key' then t.key is distinct from (r.left_as ->> 'key')::uuid else false end
+        or case when r.left_as ? 'octets' then t.octets is distinct from (r.left_as ->> 'octets')::bytea else false end
+        or case when r.left_as ? 'document' then t.document is distinct from (nullif(r.left_as -> 'document', 'null'))::jsonb else false end
+        or case when r.left_as ? 'level' then t.level is distinct from (r.left_as ->> 'level')::data.level else false end
+        as is_not_as_left,
+        case when false then null end as unfit
+) d
+cross join lateral (
+    select case
+        when not r.existed then case when t.id is not null then 'delete' end
+        when t.id is null then 'create'
+        when r.erased is not null or d.differs then 'update'
+    end as action,
+    -- a quick look: of most rows nothing of what follows is true
+    r.later is not null or r.erased is not null or d.unfit is not null or r.existed and (
+        t.id is null and not r.is_whole or v.code is null
+    ) as is_suspect
+) a
+left join lateral (
+    select w.field, w.code, w.message
+    from (values
+        (1, a.action = 'create' and not r.is_whole, null, 'conflict', format('change %s by %s has deleted it', r.later, r.later_by)),
+        -- forced, what else there is of the row is undone
+        (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
+            'the old value was erased'),
+        (3, d.unfit is not null, d.unfit, 'conflict',
+            format('the old value %s is not one of the present type', r.old ->> d.unfit)),
+        (4, not $2 and r.later is not null
+                and (r.left_as is null or r.has_left <> (t.id is not null) or t.id is not null and d.is_not_as_left),
+            null, 'conflict', format('changed later, by change %s of %s', r.later, r.later_by))
+        , (5, r.existed and v.code is null, 'code', 'required', 'a value is required, and no old one is known')
+    ) as w (n, is_wrong, field, code, message)
+    where a.is_suspect and w.is_wrong order by w.n limit 1
+) p on a.action is not null
 
 bds_import.count_samples() returns void language plpgsql
 begin
@@ -2013,7 +2112,7 @@ begin
             count(*) filter (where o.phase = 3 and not o.failed) as deletes
         from pg_temp."map_samples" o
     ) m
-    cross join (select count(*) as rows, count(*) filter (where o."@new") as created from pg_temp."diff_samples" o) d
+    cross join (select count(o."@new") as rows, count(*) filter (where o."@new") as created from pg_temp."diff_samples" o) d
     where f.name = 'samples';
 end
 
@@ -2175,6 +2274,14 @@ bds_import.find_removed_samples(text) returns void language plpgsql
 begin
 end
 
+bds_import.holders_samples(text) returns TABLE(n bigint, field text, holder bigint, is_leaving boolean) language sql
+select d."@ordinal", 'code', t.id, m.target is not null and (o.id is null or o.code is distinct from t.code)
+from pg_temp."diff_samples" d
+join data.samples t on t.company_id = (select $1) and t.code = d.code and t.id <> d.id
+left join pg_temp."map_samples" m on m.target = t.id and not m.failed
+left join pg_temp."diff_samples" o on o.id = t.id
+where d."@new" is not null
+
 bds_import.keep_samples(bds.imports) returns void language plpgsql
 begin
     insert into pg_temp.feed_errors (entity, ordinal, path, record, code, message, is_late)
@@ -2188,6 +2295,14 @@ begin
     delete from pg_temp.feed_gone g
     where g.cause = 'samples' and (g.code is not null or g.kind = 'record' and exists (
         select from pg_temp."map_samples" m where m.ordinal = g.ticket and m.failed));
+end
+
+bds_import.leave_samples() returns void language plpgsql
+begin
+    perform bds_import."mark_samples"();
+    delete from pg_temp."diff_samples" d using pg_temp."map_samples" m where m.ordinal = d."@ordinal" and m.failed;
+    delete from pg_temp.feed_gone g
+    using pg_temp."map_samples" m where g.cause = 'samples' and m.ordinal = g.ticket and m.failed;
 end
 
 bds_import.look_at_samples() returns void language plpgsql
@@ -2315,7 +2430,7 @@ begin
         if problems is not null then
             raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
         end if;
-        perform bds_import."write_samples"(import.company_id, s."@ordinal", s."@ordinal", '{}');
+        perform bds_import."write_samples"(import.company_id, s."@ordinal", s."@ordinal", '{}', null);
     end loop;
 end
 
@@ -2465,6 +2580,141 @@ begin
     perform bds_feed.show_progress(import, 'comparing', 'samples', 1);
 end
 
+bds_import.note_alone_samples(text) returns void language plpgsql
+begin
+    update pg_temp.revert_waits w set is_alone = true
+    from pg_temp."diff_samples" d
+    join data.samples t on t.company_id = (select $1) and t.id = d.id
+    cross join (select f.columns from pg_temp.feed_entities f where f.name = 'samples') as f (given)
+    where w.entity = 'samples' and w.n = d."@ordinal" and not d."@new" and not (
+        false
+        or 'code' = any (f.given) and t.code is distinct from d.code
+        or 'words' = any (f.given) and t.words is distinct from d.words
+        or 'short' = any (f.given) and t.short is distinct from d.short
+        or 'padded' = any (f.given) and t.padded is distinct from d.padded
+        or 'mood' = any (f.given) and t.mood is distinct from d.mood
+        or 'small' = any (f.given) and t.small is distinct from d.small
+        or 'whole' = any (f.given) and t.whole is distinct from d.whole
+        or 'long' = any (f.given) and t.long is distinct from d.long
+        or 'amount' = any (f.given) and t.amount is distinct from d.amount
+        or 'free' = any (f.given) and t.free is distinct from d.free
+        or 'single' = any (f.given) and t.single is distinct from d.single
+        or 'double' = any (f.given) and t.double is distinct from d.double
+        or 'flag' = any (f.given) and t.flag is distinct from d.flag
+        or 'day' = any (f.given) and t.day is distinct from d.day
+        or 'clock' = any (f.given) and t.clock is distinct from d.clock
+        or 'at' = any (f.given) and t.at is distinct from d.at
+        or 'span' = any (f.given) and t.span is distinct from d.span
+        or 'key' = any (f.given) and t.key is distinct from d.key
+        or 'octets' = any (f.given) and t.octets is distinct from d.octets
+        or 'document' = any (f.given) and t.document is distinct from d.document
+        or 'level' = any (f.given) and t.level is distinct from d.level
+    );
+end
+
+bds_import.odd_samples(text) returns TABLE(n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text) language sql
+select m.ordinal, t.id is not null, d.id is not null, v.field, v.wanted, v.found
+from pg_temp."map_samples" m
+join pg_temp.revert_rows r on r.n = m.ordinal
+cross join lateral (select r.old - coalesce(r.erased, '{}')) as k (known)
+left join pg_temp."diff_samples" d on d."@ordinal" = m.ordinal
+left join data.samples t on t.company_id = (select $1) and t.id = m.target
+left join lateral (
+    select f.field, f.wanted, f.found
+    from (values
+        (
+            1, 'code', to_json(d.code)::text, to_json(t.code)::text,
+            k.known ? 'code' and t.code is distinct from d.code
+        )
+,         (
+            2, 'words', to_json(d.words)::text, to_json(t.words)::text,
+            k.known ? 'words' and t.words is distinct from d.words
+        )
+,         (
+            3, 'short', to_json(d.short)::text, to_json(t.short)::text,
+            k.known ? 'short' and t.short is distinct from d.short
+        )
+,         (
+            4, 'padded', to_json(d.padded)::text, to_json(t.padded)::text,
+            k.known ? 'padded' and t.padded is distinct from d.padded
+        )
+,         (
+            5, 'mood', to_json(d.mood)::text, to_json(t.mood)::text,
+            k.known ? 'mood' and t.mood is distinct from d.mood
+        )
+,         (
+            6, 'small', to_json(d.small)::text, to_json(t.small)::text,
+            k.known ? 'small' and t.small is distinct from d.small
+        )
+,         (
+            7, 'whole', to_json(d.whole)::text, to_json(t.whole)::text,
+            k.known ? 'whole' and t.whole is distinct from d.whole
+        )
+,         (
+            8, 'long', to_json(d.long)::text, to_json(t.long)::text,
+            k.known ? 'long' and t.long is distinct from d.long
+        )
+,         (
+            9, 'amount', to_json(d.amount)::text, to_json(t.amount)::text,
+            k.known ? 'amount' and t.amount is distinct from d.amount
+        )
+,         (
+            10, 'free', to_json(d.free)::text, to_json(t.free)::text,
+            k.known ? 'free' and t.free is distinct from d.free
+        )
+,         (
+            11, 'single', to_json(d.single)::text, to_json(t.single)::text,
+            k.known ? 'single' and t.single is distinct from d.single
+        )
+,         (
+            12, 'double', to_json(d.double)::text, to_json(t.double)::text,
+            k.known ? 'double' and t.double is distinct from d.double
+        )
+,         (
+            13, 'flag', to_json(d.flag)::text, to_json(t.flag)::text,
+            k.known ? 'flag' and t.flag is distinct from d.flag
+        )
+,         (
+            14, 'day', to_json(d.day)::text, to_json(t.day)::text,
+            k.known ? 'day' and t.day is distinct from d.day
+        )
+,         (
+            15, 'clock', to_json(d.clock)::text, to_json(t.clock)::text,
+            k.known ? 'clock' and t.clock is distinct from d.clock
+        )
+,         (
+            16, 'at', to_json(d.at)::text, to_json(t.at)::text,
+            k.known ? 'at' and t.at is distinct from d.at
+        )
+,         (
+            17, 'span', to_json(d.span)::text, to_json(t.span)::text,
+            k.known ? 'span' and t.span is distinct from d.span
+        )
+,         (
+            18, 'key', to_json(d.key)::text, to_json(t.key)::text,
+            k.known ? 'key' and t.key is distinct from d.key
+        )
+,         (
+            19, 'octets', to_json(d.octets)::text, to_json(t.octets)::text,
+            k.known ? 'octets' and t.octets is distinct from d.octets
+        )
+,         (
+            20, 'document', to_json(d.document)::text, to_json(t.document)::text,
+            k.known ? 'document' and t.document is distinct from d.document
+        )
+,         (
+            21, 'level', to_json(d.level)::text, to_json(t.level)::text,
+            k.known ? 'level' and t.level is distinct from d.level
+        )
+    ) as f (n, field, wanted, found, differs)
+    where f.differs order by f.n limit 1
+) v on t.id is not null and d.id is not null
+where not m.failed and case
+    when d.id is null then t.id is not null
+    when t.id is null then true
+    else k.known ? 'code' and t.code is distinct from d.code or k.known ? 'words' and t.words is distinct from d.words or k.known ? 'short' and t.short is distinct from d.short or k.known ? 'padded' and t.padded is distinct from d.padded or k.known ? 'mood' and t.mood is distinct from d.mood or k.known ? 'small' and t.small is distinct from d.small or k.known ? 'whole' and t.whole is distinct from d.whole or k.known ? 'long' and t.long is distinct from d.long or k.known ? 'amount' and t.amount is distinct from d.amount or k.known ? 'free' and t.free is distinct from d.free or k.known ? 'single' and t.single is distinct from d.single or k.known ? 'double' and t.double is distinct from d.double or k.known ? 'flag' and t.flag is distinct from d.flag or k.known ? 'day' and t.day is distinct from d.day or k.known ? 'clock' and t.clock is distinct from d.clock or k.known ? 'at' and t.at is distinct from d.at or k.known ? 'span' and t.span is distinct from d.span or k.known ? 'key' and t.key is distinct from d.key or k.known ? 'octets' and t.octets is distinct from d.octets or k.known ? 'document' and t.document is distinct from d.document or k.known ? 'level' and t.level is distinct from d.level
+end
+
 bds_import.paths_samples() returns TABLE(ordinal bigint, path text, record text) language sql
 -- a record without parent stands in the collection of its entity
 with staged as (
@@ -2505,8 +2755,77 @@ begin
     from unnest($2, $3, $4) with ordinality as u (parent, position, r, n);
 end
 
+bds_import.redo_samples(text) returns void language plpgsql
+begin
+    update pg_temp."diff_samples" d set "@new" = null where d."@new" is not null;
+    insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+    select 'samples', r.id, 'undo', 'samples', o.n
+    from bds_import."odd_samples"($1) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
+    update pg_temp."diff_samples" d
+    set "@new" = not o.is_there
+        , code = case when o.is_there and k.known ? 'code' is not true then t.code else d.code end
+        , words = case when o.is_there and k.known ? 'words' is not true then t.words else d.words end
+        , short = case when o.is_there and k.known ? 'short' is not true then t.short else d.short end
+        , padded = case when o.is_there and k.known ? 'padded' is not true then t.padded else d.padded end
+        , mood = case when o.is_there and k.known ? 'mood' is not true then t.mood else d.mood end
+        , small = case when o.is_there and k.known ? 'small' is not true then t.small else d.small end
+        , whole = case when o.is_there and k.known ? 'whole' is not true then t.whole else d.whole end
+        , long = case when o.is_there and k.known ? 'long' is not true then t.long else d.long end
+        , amount = case when o.is_there and k.known ? 'amount' is not true then t.amount else d.amount end
+        , free = case when o.is_there and k.known ? 'free' is not true then t.free else d.free end
+        , single = case when o.is_there and k.known ? 'single' is not true then t.single else d.single end
+        , double = case when o.is_there and k.known ? 'double' is not true then t.double else d.double end
+        , flag = case when o.is_there and k.known ? 'flag' is not true then t.flag else d.flag end
+        , day = case when o.is_there and k.known ? 'day' is not true then t.day else d.day end
+        , clock = case when o.is_there and k.known ? 'clock' is not true then t.clock else d.clock end
+        , at = case when o.is_there and k.known ? 'at' is not true then t.at else d.at end
+        , span = case when o.is_there and k.known ? 'span' is not true then t.span else d.span end
+        , key = case when o.is_there and k.known ? 'key' is not true then t.key else d.key end
+        , octets = case when o.is_there and k.known ? 'octets' is not true then t.octets else d.octets end
+        , document = case when o.is_there and k.known ? 'document' is not true then t.document else d.document end
+        , level = case when o.is_there and k.known ? 'level' is not true then t.level else d.level end
+    from bds_import."odd_samples"($1) o
+    join pg_temp.revert_rows r on r.n = o.n
+    cross join lateral (select r.old - coalesce(r.erased, '{}')) as k (known)
+    left join data.samples t on t.company_id = (select $1) and t.id = r.id
+    where d."@ordinal" = o.n;
+end
+
 bds_import.refer_samples(bds.imports,text[]) returns void language plpgsql
 begin
+end
+
+bds_import.resume_samples(boolean) returns void language plpgsql
+begin
+    update pg_temp."diff_samples" d set "@new" = null where d."@new" is not null;
+    update pg_temp."diff_samples" d
+    set "@new" = false
+        , code = case when w.waiting ? 'code' then (w.waiting ->> 'code')::text else d.code end
+        , words = case when w.waiting ? 'words' then (w.waiting ->> 'words')::text else d.words end
+        , short = case when w.waiting ? 'short' then (w.waiting ->> 'short')::character varying(4) else d.short end
+        , padded = case when w.waiting ? 'padded' then ((w.waiting ->> 'padded')::bpchar)::character(4) else d.padded end
+        , mood = case when w.waiting ? 'mood' then (w.waiting ->> 'mood')::data.mood else d.mood end
+        , small = case when w.waiting ? 'small' then (w.waiting ->> 'small')::smallint else d.small end
+        , whole = case when w.waiting ? 'whole' then (w.waiting ->> 'whole')::integer else d.whole end
+        , long = case when w.waiting ? 'long' then (w.waiting ->> 'long')::bigint else d.long end
+        , amount = case when w.waiting ? 'amount' then (w.waiting ->> 'amount')::numeric(9,2) else d.amount end
+        , free = case when w.waiting ? 'free' then (w.waiting ->> 'free')::numeric else d.free end
+        , single = case when w.waiting ? 'single' then (w.waiting ->> 'single')::real else d.single end
+        , double = case when w.waiting ? 'double' then (w.waiting ->> 'double')::double precision else d.double end
+        , flag = case when w.waiting ? 'flag' then (w.waiting ->> 'flag')::boolean else d.flag end
+        , day = case when w.waiting ? 'day' then (w.waiting ->> 'day')::date else d.day end
+        , clock = case when w.waiting ? 'clock' then (w.waiting ->> 'clock')::time without time zone else d.clock end
+        , at = case when w.waiting ? 'at' then (w.waiting ->> 'at')::timestamp with time zone else d.at end
+        , span = case when w.waiting ? 'span' then (w.waiting ->> 'span')::interval else d.span end
+        , key = case when w.waiting ? 'key' then (w.waiting ->> 'key')::uuid else d.key end
+        , octets = case when w.waiting ? 'octets' then (w.waiting ->> 'octets')::bytea else d.octets end
+        , document = case when w.waiting ? 'document' then (nullif(w.waiting -> 'document', 'null'))::jsonb else d.document end
+        , level = case when w.waiting ? 'level' then (w.waiting ->> 'level')::data.level else d.level end
+    from (
+        select o.n, jsonb_object_agg(o.field, o.value) as waiting
+        from pg_temp.revert_waits o where o.entity = 'samples' group by o.n having bool_or(o.is_alone) = $1
+    ) w
+    where w.n = d."@ordinal";
 end
 
 bds_import.stage_samples(jsonb) returns void language plpgsql
@@ -2524,41 +2843,207 @@ begin
     end if;
 end
 
-bds_import.write_samples(text,bigint,bigint,text[]) returns void language plpgsql
+bds_import.undo_samples(bds.imports) returns void language plpgsql
 begin
-    -- a statement over no row costs its plan and its triggers
-    if exists (select from pg_temp."diff_samples" d where d."@new") then
-        insert into data.samples (company_id, id, code, words, short, padded, mood, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level)
-        select $1, d.id
-            , d.code
-            , d.words
-            , d.short
-            , d.padded
-            , d.mood
-            , d.small
-            , d.whole
-            , d.long
-            , d.amount
-            , d.free
-            , d.single
-            , d.double
-            , d.flag
-            , d.day
-            , d.clock
-            , d.at
-            , d.span
-            , d.key
-            , d.octets
-            , d.document
-            , d.level
-        from pg_temp."diff_samples" d
-        where d."@new" and d."@ordinal" between $2 and $3;
+    update pg_temp.feed_entities f
+    set columns = (
+        select array_remove(array[case when bool_or(r.old ? 'code') then 'code' end, case when bool_or(r.old ? 'words') then 'words' end, case when bool_or(r.old ? 'short') then 'short' end, case when bool_or(r.old ? 'padded') then 'padded' end, case when bool_or(r.old ? 'mood') then 'mood' end, case when bool_or(r.old ? 'small') then 'small' end, case when bool_or(r.old ? 'whole') then 'whole' end, case when bool_or(r.old ? 'long') then 'long' end, case when bool_or(r.old ? 'amount') then 'amount' end, case when bool_or(r.old ? 'free') then 'free' end, case when bool_or(r.old ? 'single') then 'single' end, case when bool_or(r.old ? 'double') then 'double' end, case when bool_or(r.old ? 'flag') then 'flag' end, case when bool_or(r.old ? 'day') then 'day' end, case when bool_or(r.old ? 'clock') then 'clock' end, case when bool_or(r.old ? 'at') then 'at' end, case when bool_or(r.old ? 'span') then 'span' end, case when bool_or(r.old ? 'key') then 'key' end, case when bool_or(r.old ? 'octets') then 'octets' end, case when bool_or(r.old ? 'document') then 'document' end, case when bool_or(r.old ? 'level') then 'level' end], null)
+        from pg_temp.revert_rows r where r.entity = 'samples' and r.existed)
+    where f.name = 'samples';
+    with compared as materialized (
+        select * from bds_import."compared_samples"(import.company_id, import.is_forced)
+    ),
+    refused as (
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', c."@ordinal", c."@field", c."@code", c."@message" from compared c where c."@code" is not null
+    ),
+    gone as (
+        insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
+        select 'samples', c.id, 'undo', 'samples', c."@ordinal" from compared c where c."@action" = 'delete' and c."@code" is null
+    ),
+    mapped as (
+        insert into pg_temp."map_samples" (ordinal, phase, target, is_new, is_same, failed, key_code)
+        select c."@ordinal", case when c."@action" = 'delete' then 3 else 1 end, c.id, coalesce(c."@action" = 'create', false),
+            c."@action" is null, c."@code" is not null, c.code
+        from compared c
+    )
+    insert into pg_temp."diff_samples"
+    select c."@ordinal", c.id, case c."@action" when 'create' then true when 'update' then false end
+        , c.code
+        , c.words
+        , c.short
+        , c.padded
+        , c.mood
+        , c.small
+        , c.whole
+        , c.long
+        , c.amount
+        , c.free
+        , c.single
+        , c.double
+        , c.flag
+        , c.day
+        , c.clock
+        , c.at
+        , c.span
+        , c.key
+        , c.octets
+        , c.document
+        , c.level
+    from compared c where c."@existed" and c."@code" is null;
+    if exists (select from pg_temp.feed_errors e where e.entity = 'samples') then
+        perform bds_import."leave_samples"();
     end if;
-    -- after the new rows, to which it may refer
-    if exists (select from pg_temp."diff_samples" d where not d."@new") then
-        update data.samples t
-        set code = d.code, words = d.words, short = d.short, padded = d.padded, mood = d.mood, small = d.small, whole = d.whole, long = d.long, amount = d.amount, free = d.free, single = d.single, double = d.double, flag = d.flag, day = d.day, clock = d.clock, at = d.at, span = d.span, key = d.key, octets = d.octets, document = d.document, level = d.level
-        from pg_temp."diff_samples" d
-        where t.company_id = (select $1) and t.id = d.id and not d."@new" and d."@ordinal" between $2 and $3;
+    perform bds_feed.filled(import, 'map_samples'), bds_feed.filled(import, 'diff_samples');
+end
+
+bds_import.undone_samples() returns TABLE(ordinal bigint, path text, record text) language sql
+select m.ordinal, 'samples/' || m.target, coalesce('code' || ':' || m.key_code, 'id:' || m.target)
+from pg_temp."map_samples" m
+
+bds_import.write_samples(text,bigint,bigint,text[],text[]) returns void language plpgsql
+declare
+    "@creates" boolean := exists (select from pg_temp."diff_samples" d where d."@new");
+    "@changes" boolean := exists (select from pg_temp."diff_samples" d where not d."@new");
+    "@apart"   boolean := false;
+begin
+    if "@creates" and "@changes" and not "@apart" then
+        merge into data.samples t
+        using (
+            select d."@new", d.id
+                , d.code as code
+                , d.words as words
+                , d.short as short
+                , d.padded as padded
+                , d.mood as mood
+                , d.small as small
+                , d.whole as whole
+                , d.long as long
+                , d.amount as amount
+                , d.free as free
+                , d.single as single
+                , d.double as double
+                , d.flag as flag
+                , d.day as day
+                , d.clock as clock
+                , d.at as at
+                , d.span as span
+                , d.key as key
+                , d.octets as octets
+                , d.document as document
+                , d.level as level
+            from pg_temp."diff_samples" d
+            where d."@ordinal" between $2 and $3 and d."@new" is not null
+        ) d
+        on t.company_id = (select $1) and t.id = case when not d."@new" then d.id end
+        when matched then update set code = case when $5 is null or 'code' = any ($5) then d.code else t.code end,
+            words = case when $5 is null or 'words' = any ($5) then d.words else t.words end,
+            short = case when $5 is null or 'short' = any ($5) then d.short else t.short end,
+            padded = case when $5 is null or 'padded' = any ($5) then d.padded else t.padded end,
+            mood = case when $5 is null or 'mood' = any ($5) then d.mood else t.mood end,
+            small = case when $5 is null or 'small' = any ($5) then d.small else t.small end,
+            whole = case when $5 is null or 'whole' = any ($5) then d.whole else t.whole end,
+            long = case when $5 is null or 'long' = any ($5) then d.long else t.long end,
+            amount = case when $5 is null or 'amount' = any ($5) then d.amount else t.amount end,
+            free = case when $5 is null or 'free' = any ($5) then d.free else t.free end,
+            single = case when $5 is null or 'single' = any ($5) then d.single else t.single end,
+            double = case when $5 is null or 'double' = any ($5) then d.double else t.double end,
+            flag = case when $5 is null or 'flag' = any ($5) then d.flag else t.flag end,
+            day = case when $5 is null or 'day' = any ($5) then d.day else t.day end,
+            clock = case when $5 is null or 'clock' = any ($5) then d.clock else t.clock end,
+            at = case when $5 is null or 'at' = any ($5) then d.at else t.at end,
+            span = case when $5 is null or 'span' = any ($5) then d.span else t.span end,
+            key = case when $5 is null or 'key' = any ($5) then d.key else t.key end,
+            octets = case when $5 is null or 'octets' = any ($5) then d.octets else t.octets end,
+            document = case when $5 is null or 'document' = any ($5) then d.document else t.document end,
+            level = case when $5 is null or 'level' = any ($5) then d.level else t.level end
+        when not matched and d."@new" then
+            insert (company_id, id, code, words, short, padded, mood, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level) overriding system value
+            values ($1, d.id, d.code, d.words, d.short, d.padded, d.mood, d.small, d.whole, d.long, d.amount, d.free, d.single, d.double, d.flag, d.day, d.clock, d.at, d.span, d.key, d.octets, d.document, d.level);
+    end if;
+    if "@creates" and (not "@changes" or "@apart") then
+        merge into data.samples t
+        using (
+            select d."@new", d.id
+                , d.code as code
+                , d.words as words
+                , d.short as short
+                , d.padded as padded
+                , d.mood as mood
+                , d.small as small
+                , d.whole as whole
+                , d.long as long
+                , d.amount as amount
+                , d.free as free
+                , d.single as single
+                , d.double as double
+                , d.flag as flag
+                , d.day as day
+                , d.clock as clock
+                , d.at as at
+                , d.span as span
+                , d.key as key
+                , d.octets as octets
+                , d.document as document
+                , d.level as level
+            from pg_temp."diff_samples" d
+            where d."@ordinal" between $2 and $3 and d."@new"
+        ) d
+        on false
+        when not matched and d."@new" then
+            insert (company_id, id, code, words, short, padded, mood, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level) overriding system value
+            values ($1, d.id, d.code, d.words, d.short, d.padded, d.mood, d.small, d.whole, d.long, d.amount, d.free, d.single, d.double, d.flag, d.day, d.clock, d.at, d.span, d.key, d.octets, d.document, d.level);
+    end if;
+    if "@changes" and (not "@creates" or "@apart") then
+        merge into data.samples t
+        using (
+            select d."@new", d.id
+                , d.code as code
+                , d.words as words
+                , d.short as short
+                , d.padded as padded
+                , d.mood as mood
+                , d.small as small
+                , d.whole as whole
+                , d.long as long
+                , d.amount as amount
+                , d.free as free
+                , d.single as single
+                , d.double as double
+                , d.flag as flag
+                , d.day as day
+                , d.clock as clock
+                , d.at as at
+                , d.span as span
+                , d.key as key
+                , d.octets as octets
+                , d.document as document
+                , d.level as level
+            from pg_temp."diff_samples" d
+            where d."@ordinal" between $2 and $3 and not d."@new"
+        ) d
+        on t.company_id = (select $1) and t.id = d.id
+        when matched then update set code = case when $5 is null or 'code' = any ($5) then d.code else t.code end,
+            words = case when $5 is null or 'words' = any ($5) then d.words else t.words end,
+            short = case when $5 is null or 'short' = any ($5) then d.short else t.short end,
+            padded = case when $5 is null or 'padded' = any ($5) then d.padded else t.padded end,
+            mood = case when $5 is null or 'mood' = any ($5) then d.mood else t.mood end,
+            small = case when $5 is null or 'small' = any ($5) then d.small else t.small end,
+            whole = case when $5 is null or 'whole' = any ($5) then d.whole else t.whole end,
+            long = case when $5 is null or 'long' = any ($5) then d.long else t.long end,
+            amount = case when $5 is null or 'amount' = any ($5) then d.amount else t.amount end,
+            free = case when $5 is null or 'free' = any ($5) then d.free else t.free end,
+            single = case when $5 is null or 'single' = any ($5) then d.single else t.single end,
+            double = case when $5 is null or 'double' = any ($5) then d.double else t.double end,
+            flag = case when $5 is null or 'flag' = any ($5) then d.flag else t.flag end,
+            day = case when $5 is null or 'day' = any ($5) then d.day else t.day end,
+            clock = case when $5 is null or 'clock' = any ($5) then d.clock else t.clock end,
+            at = case when $5 is null or 'at' = any ($5) then d.at else t.at end,
+            span = case when $5 is null or 'span' = any ($5) then d.span else t.span end,
+            key = case when $5 is null or 'key' = any ($5) then d.key else t.key end,
+            octets = case when $5 is null or 'octets' = any ($5) then d.octets else t.octets end,
+            document = case when $5 is null or 'document' = any ($5) then d.document else t.document end,
+            level = case when $5 is null or 'level' = any ($5) then d.level else t.level end
+;
     end if;
 end

@@ -1,0 +1,158 @@
+-- Undoing: values that have to wait, a unique one until the row that has it gets another or goes, and, in a circle of entities, a
+-- reference until the row comes back to which it refers.  A row gets another value for the moment, which is logged as its change;
+-- the true one is written last and settles that record, so that the log has one change of each row, from the old value to the new
+-- one.
+
+-- A value for the moment is one that no row has: the first of these that the column's type and the table's checks accept of the
+-- row.
+create function bds_revert.candidates(table_name regclass, this bds.import_columns)
+    returns table (n bigint, expression text, checks text)
+    language sql
+    stable
+as $$
+    with checks as (
+        select string_agg(format('(%s) is not false', pg_get_expr(k.conbin, k.conrelid)), ' and ') as condition
+        from pg_constraint k
+        cross join lateral (
+            select array_agg(a.attname) as columns from pg_attribute a where a.attrelid = k.conrelid and a.attnum = any (k.conkey)
+        ) a
+        where k.conrelid = candidates.table_name and k.contype = 'c' and this.column_name = any (a.columns)
+            and a.columns <@ array(select c.column_name from bds.import_columns c where c.entity = this.entity)
+    ),
+    found as (
+        select s.n, replace(replace(replace(replace(replace(
+            s.template, '{table}', candidates.table_name::text), '{column:I}', quote_ident(this.column_name)),
+            '{type}', this.sql_type), '{type:L}', quote_literal(this.sql_type)), '{length}', coalesce(f.max_length, 32)::text
+        ) as expression
+        from bds.fields f
+        join bds_impl.types t on t.name = this.type
+        cross join unnest(t.stand_ins) with ordinality s (template, n)
+        where f.entity = this.entity and f.column_name = this.column_name
+    )
+    select f.n, f.expression, coalesce(k.condition, 'true') from found f cross join checks k
+    union all
+    -- if they accept none, one that they refuse: the error names the check
+    select f.n + 100, f.expression, 'true' from found f cross join checks k where k.condition is not null and f.n = 1;
+$$;
+comment on function bds_revert.candidates(regclass, bds.import_columns) is
+    'Values that a column may have for the moment, in their order, with what the checks of the table say of them';
+
+create function bds_revert.stand_in(table_name regclass, this bds.import_columns)
+    returns text
+    language sql
+    stable
+as $$
+    select coalesce(
+        'coalesce(' || string_agg(
+            bds_impl.fill(
+                $sql$(
+                    select c.{column:I}
+                    from (
+                        select case when pg_input_is_valid(e.value, {type:L}) then e.value::{type} end
+                        from generate_series(1, 20) g (n) cross join lateral (select ({value})::text offset 0) e (value)
+                        where u."@k" > 0  -- evaluated for each row, though nothing else may depend on it
+                        offset 0
+                    ) c ({column:I})
+                    where c.{column:I} is not null and ({checks})
+                        and not exists (select from {table} t where t.company_id = $1 and t.{column:I} = c.{column:I})
+                    limit 1
+                )$sql$,
+                'column', this.column_name, 'type', this.sql_type, 'table', table_name::text, 'value', c.expression,
+                'checks', c.checks
+            ),
+            ', ' order by c.n
+        ) || ')',
+        format('null::%s', this.sql_type)
+    )
+    from bds_revert.candidates(table_name, this) c
+    where this.target is null;
+$$;
+comment on function bds_revert.stand_in(regclass, bds.import_columns) is
+    'The SQL of a value that a column may have for the moment, $1 being the company; null if there is none';
+
+create function bds_revert.make_way(company text)
+    returns void
+    language plpgsql
+as $$
+declare
+    this record;
+begin
+    delete from pg_temp.revert_waits;
+    for this in
+        select e.name, c.column_name, c.sql_type, c.required, f.name as field, w.value, w.condition
+        from pg_temp.feed_entities o
+        join bds_feed.entities e on e.name = o.name
+        join bds.import_columns c on c.entity = e.name
+        join bds.fields f on f.entity = e.name and f.column_name = c.column_name and f.name = any (o.columns)
+        left join pg_temp.feed_entities x on x.name = c.target and x.rank > o.rank and x.created > 0
+        cross join lateral (
+            select bds_revert.stand_in(e.table_name, c),
+                concat_ws(
+                    ' or ',
+                    case when c.is_unique then format(
+                        'u."@n" in (select h.n from bds_import.%I($1) h where h.field = %L)', 'holders_' || e.name, f.name) end,
+                    case when x.name is not null then format(
+                        'u.%I in (select m.target from pg_temp.%I m where m.is_new and not m.failed)', c.column_name, 'map_' || x.name) end
+                )
+        ) as w (value, condition)
+        where w.condition <> ''
+        order by o.rank
+    loop
+        execute bds_impl.fill(
+            $sql$
+            with way as (
+                update pg_temp.{rows:I} d set {column:I} = s.value
+                from (
+                    select u."@n", u.{column:I} as wanted, ({value})::{type} as value
+                    from (
+                        select u.*, row_number() over (order by u."@n") as "@k"
+                        from (select o.*, o."@ordinal" as "@n" from pg_temp.{rows:I} o where o."@new" is not null) u
+                        where {condition}
+                        offset 0
+                    ) u
+                ) s
+                where d."@ordinal" = s."@n" and {is_possible}
+                returning s."@n" as n, s.wanted
+            )
+            insert into pg_temp.revert_waits (entity, n, field, value) select {entity:L}, w.n, {field:L}, to_jsonb(w.wanted) from way w
+            $sql$,
+            'rows', 'diff_' || this.name, 'entity', this.name, 'column', this.column_name, 'field', this.field, 'value', this.value,
+            'type', this.sql_type, 'condition', this.condition,
+            -- without one a value stays, and the database tells what is in its way
+            'is_possible', case when this.required then 's.value is not null' else 'true' end
+        ) using company;
+    end loop;
+    for this in select distinct w.entity as name from pg_temp.revert_waits w loop
+        execute format('select bds_import.%I($1)', 'note_alone_' || this.name) using company;
+    end loop;
+end
+$$;
+comment on function bds_revert.make_way(text) is
+    'Puts off the values that have to wait: rows get another value for the moment';
+
+create function bds_revert.apply(import bds.imports)
+    returns void
+    language plpgsql
+as $$
+declare
+    this record;
+begin
+    perform bds_revert.make_way(import.company_id);
+    perform bds_feed.apply(import);
+    for this in
+        select f.name, w.is_alone
+        from (select o.entity, o.n, bool_or(o.is_alone) as is_alone from pg_temp.revert_waits o group by o.entity, o.n) w
+        join pg_temp.feed_entities f on f.name = w.entity
+        group by f.name, f.rank, w.is_alone order by w.is_alone, f.rank
+    loop
+        execute format('select bds_import.%I($1)', 'resume_' || this.name) using this.is_alone;
+        perform bds_change_log.settle(import.company_id, not this.is_alone);
+        perform bds_feed.write(import, this.name, '{}');
+    end loop;
+    perform bds_change_log.settle(import.company_id, false);
+end
+$$;
+comment on function bds_revert.apply(bds.imports) is
+    'Writes what was compared, as bds_feed.apply does, then the values that have waited: as part of the records that rows have '
+    'already, '
+    'else with records of their own';

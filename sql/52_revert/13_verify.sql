@@ -1,0 +1,76 @@
+-- Undoing: whether the rows are as they were to become, when all are written.  A trigger of the owner may have changed, removed or
+-- kept some: these are written once more, and if a row still differs, nothing is undone.
+
+create function bds_revert.verify(import bds.imports)
+    returns void
+    language plpgsql
+as $$
+declare
+    this record;
+    odd  jsonb;
+begin
+    begin
+        -- triggers and checks that wait for the end of the transaction: now, while what they do can be seen
+        set constraints all immediate;
+    exception when others then
+        if not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+        raise exception using errcode = 'BDF03', message = 'what waited for the end is refused';
+    end;
+    if bds_revert.odd_rows(import.company_id) is null then
+        return;
+    end if;
+    begin
+        for this in select f.name from pg_temp.feed_entities f loop
+            execute format('select bds_import.%I($1)', 'redo_' || this.name) using import.company_id;
+        end loop;
+        perform bds_revert.apply(import);
+    exception when others then
+        if sqlstate <> 'BDF01' and not bds_feed.is_fault_of_rows(sqlstate) then
+            raise;
+        end if;
+    end;
+    odd := bds_revert.odd_rows(import.company_id);
+    if odd is not null then
+        raise exception using errcode = 'BDF01', message = 'rows are not as they were to become', detail = odd, hint = 'all';
+    end if;
+end
+$$;
+comment on function bds_revert.verify(bds.imports) is
+    'Writes rows once more that are not as they were to become; BDF01, with the hint all, has in its detail those that still are '
+    'not. '
+    'BDF03 if a constraint that waited is violated';
+
+create function bds_revert.odd_rows(company text)
+    returns jsonb
+    language plpgsql
+    set timezone = 'UTC'
+    set intervalstyle = 'postgres'
+    set bytea_output = 'hex'
+as $$
+declare
+    this record;
+    part jsonb;
+    odd  jsonb;
+begin
+    for this in select f.name from pg_temp.feed_entities f order by f.rank loop
+        execute format(
+            $sql$
+            select jsonb_agg(jsonb_build_object(
+                'entity', %L, 'ordinal', o.n, 'field', o.field, 'code', 'conflict', 'message', case
+                    when not o.is_there then 'a trigger removes the row'
+                    when not o.is_wanted then 'a trigger keeps the row'
+                    else format('a trigger changes it: expected %%s, found %%s', left(o.wanted, 200), left(o.found, 200))
+                end))
+            from (select * from bds_import.%I($1) order by n limit 10000) o
+            $sql$,
+            this.name, 'odd_' || this.name
+        ) into part using company;
+        odd := case when part is null then odd else coalesce(odd, '[]') || part end;
+    end loop;
+    return odd;
+end
+$$;
+comment on function bds_revert.odd_rows(text) is
+    'Errors of the rows that are not as they were to become, up to 10,000 of an entity, null if there are none';
