@@ -61,7 +61,8 @@ grant usage on schema data, staging to bds_operator, bds_writer;
 grant select on bds.import_columns to bds_operator, bds_writer;
 grant execute on function
     bds.forget_version, bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_progress,
-    bds.import_rows, bds.import_run, bds.import_stage, bds.lock_company, bds.name_version, bds.revert, bds.set_context,
+    bds.import_rows, bds.import_run, bds.import_stage, bds.lock_company, bds.name_version, bds.restore, bds.revert,
+    bds.revert_range, bds.set_context,
     bds_service.import_note_positions, bds_service.import_received
     to bds_operator, bds_writer;
 
@@ -126,13 +127,14 @@ grant execute on function
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------
 
-grant usage on schema bds_feed, bds_impl, bds_import, bds_revert to bds_importer;
+grant usage on schema bds_feed, bds_impl, bds_import, bds_past, bds_revert to bds_importer;
+grant execute on function bds_past.begin_of to bds_importer;
 grant execute on all functions in schema bds_feed, bds_impl, bds_revert to bds_importer;
 grant select on bds_impl.types to bds_importer;
 -- reverts read the log, with the names that columns had
 grant usage on schema bds_change_log, bds_registry to bds_importer;
-grant execute on function bds_change_log.names_at, bds_change_log.old_at, bds_change_log.require_unaltered, bds_change_log.settle,
-    bds_change_log.texts_at, bds_registry.base_type, bds_registry.camel_case to bds_importer;
+grant execute on function bds_change_log.names_at, bds_change_log.old_at, bds_change_log.require_unaltered,
+    bds_change_log.settle, bds_change_log.texts_at, bds_registry.base_type, bds_registry.camel_case to bds_importer;
 grant select on bds.change_log, bds.clocks, bds.column_history, bds.residents to bds_importer;
 grant select on all tables in schema bds_feed to bds_importer;
 grant create on schema staging to bds_importer;
@@ -150,7 +152,9 @@ alter function bds.import_report owner to bds_importer;
 alter function bds.import_rows owner to bds_importer;
 alter function bds.import_run owner to bds_importer;
 alter function bds.import_stage owner to bds_importer;
+alter function bds.restore owner to bds_importer;
 alter function bds.revert owner to bds_importer;
+alter function bds.revert_range owner to bds_importer;
 alter function bds_service.import_note_positions owner to bds_importer;
 alter function bds_service.import_received owner to bds_importer;
 revoke create on schema bds, bds_service from bds_importer;

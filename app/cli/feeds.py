@@ -59,7 +59,8 @@ def revert_import(options: argparse.Namespace, config: Config) -> int:
             report = service.revert(options.company, options.id, given, show)
         else:
             url = connections.resolve_company(config, options.company)
-            report = run_revert(url, config, options.company, options.id, show, dry_run=options.dry_run, force=options.force)
+            how = {"dry_run": options.dry_run, "force": options.force}
+            report = run_revert(url, config, options.company, {"changeSet": options.id}, show, **how)
     return _report(report, options)
 
 

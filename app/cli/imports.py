@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -104,17 +104,17 @@ def run_revert(
     url: str,
     config: Config,
     company: str,
-    change_set: str,
+    selection: Mapping[str, Any],
     show: OnProgress | None = None,
     *,
     dry_run: bool = False,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Revert a change set; returns the report.  Raises psycopg.Error, ServiceError."""
+    """Undo changes; returns the report.  Raises psycopg.Error, ServiceError."""
     with connections.connect(url, "bds_reader") as connection:
         catalog = connections.read_catalog(connection)
     reverting = Revert(
-        url, catalog, company, change_set, dry_run=dry_run, force=force, on_progress=show, moved=_moved(config, company, url)
+        url, catalog, company, selection, dry_run=dry_run, force=force, on_progress=show, moved=_moved(config, company, url)
     )
     try:
         return reverting.run()

@@ -5,6 +5,7 @@ A reader of the views in schema `past` sets the version in one statement and rea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
@@ -90,6 +91,12 @@ async def name_range(
         message = f"version {earlier.version} comes after version {later.version}: expected the earlier one as {since.target}"
         raise ServiceError("malformed_request", message, target=since.target)
     return earlier, later
+
+
+async def versions_of(connection: psycopg.AsyncConnection[Any], company: str, moments: Sequence[Moment]) -> list[int]:
+    """The versions of moments.  Raises ServiceError as name_version does."""
+    found = [await _find(connection, f"select {FOUND} {FIND}", company, moment) for moment in moments]
+    return [each.kept().version for each in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,12 @@ from app.feed import background
 from app.feed.origin import Origin, file_name
 from app.feed.revert import Revert
 from app.feed.run import Import, Moved, cancel_import
+from app.feed.selection import Selection, of_change_set, read_body
 from app.feed.small import Writers
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
-from app.wire.bodies import body_deadline
+from app.wire.bodies import body_deadline, small_body
 from app.wire.coding import decoded
 from app.wire.urls import read_page
 
@@ -100,33 +101,33 @@ async def import_body(
 
 
 async def revert_request(
-    database: Database, request: web.Request, company: str, actor: str, change_set: str
+    database: Database, request: web.Request, company: str, actor: str, change_set: str | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Revert a change set as a request asks for it; returns (status, report).  Raises not_found, conflict or gone."""
+    """Undo a change set, or what the body selects; returns (status, report).  Raises ServiceError."""
     for name in request.query:
-        if name not in ("dryRun", "force"):
-            raise ServiceError("malformed_request", f"expected dryRun or force, got {name}", target=name)
-    options = _booleans(request, "dryRun", "force")
-    is_async = "respond-async" in _preferences(request)
-    return await revert(database, company, actor, change_set, dry_run=options["dryRun"], force=options["force"], is_async=is_async)
+        if name not in ("dryRun", "force") or change_set is None:
+            expected = "no parameters" if change_set is None else "dryRun or force"
+            raise ServiceError("malformed_request", f"expected {expected}, got {name}", target=name)
+    if change_set is None:
+        selection = read_body(await small_body(request))
+    else:
+        options = _booleans(request, "dryRun", "force")
+        selection = of_change_set(change_set, dry_run=options["dryRun"], force=options["force"])
+    return await revert(database, company, actor, selection, is_async="respond-async" in _preferences(request))
 
 
 async def revert(
-    database: Database,
-    company: str,
-    actor: str,
-    change_set: str,
-    *,
-    dry_run: bool = False,
-    force: bool = False,
-    is_async: bool = False,
+    database: Database, company: str, actor: str, selection: Selection, *, is_async: bool = False
 ) -> tuple[int, dict[str, Any]]:
-    """Revert a change set; returns (status, report), with is_async 202 at once.  Raises as revert_request."""
+    """Undo changes; returns (status, report), with is_async 202 at once.  Raises as revert_request."""
     await database.wait_for_departure(company)
     place = database.place(company)
-    moved = _moved(database, company, place)
     reverting = Revert(
-        *(place.url, database.catalog, company, _uuid(change_set)), force=force, actor=actor, dry_run=dry_run, moved=moved
+        *(place.url, database.catalog, company, await selection.resolve(database, company)),
+        force=selection.force,
+        actor=actor,
+        dry_run=selection.dry_run,
+        moved=_moved(database, company, place),
     )
 
     async def nothing() -> AsyncIterator[bytes]:

@@ -1,12 +1,14 @@
-"""The revert of a change set: an import whose records come from the change log, so that only the run remains of it."""
+"""An undo: an import whose records come from the change log, so that only the run remains of it."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from app.database.catalog import Catalog
 from app.feed.heartbeat import Progress
@@ -15,10 +17,11 @@ from app.feed.run import NOTICE, Import, Moved, OnProgress
 
 
 class Revert(Import):
-    """A revert of one change set: run() it, begin() before makes it one that can be watched; fail() after any exception.
+    """An undo: run() it, begin() before makes it one that can be watched; fail() after any exception.
 
-    begin and run raise psycopg.Error BD002 if there is no such change set, BD004 if it is an import under way, BD006 if its changes
-    are no longer kept; then nothing is listed.
+    selection: which changes, as sql/52_revert/09_select.sql says: {"changeSet": id}, {"to": version}, {"from": version} and more.
+    begin and run raise psycopg.Error BD002 if there is no such change set, row or version, BD004 if it is an import under way,
+    BD005 for a malformed selection, BD006 if its changes are no longer kept; then nothing is listed.
     """
 
     def __init__(
@@ -26,7 +29,7 @@ class Revert(Import):
         url: str,
         catalog: Catalog,
         company: str,
-        change_set: str,
+        selection: Mapping[str, Any],
         *,
         force: bool = False,
         actor: str | None = None,
@@ -35,16 +38,16 @@ class Revert(Import):
         moved: Moved | None = None,
     ) -> None:
         super().__init__(url, catalog, company, origin=Origin(actor), dry_run=dry_run, on_progress=on_progress, moved=moved)
-        self._change_set = change_set
+        self._selection = selection
         self._force = force
-        self._rows = 0  # that the change set has changed
+        self._rows = 0  # that are undone
 
     def _begin_here(self) -> tuple[UUID, int]:
         with self._connection.use() as connection, connection.transaction():
             connection.execute("select bds.set_context(%s, %s)", (self.company, self._origin.actor))
             row = connection.execute(
-                "select bds.import_begin(%s, %s, %s, reverts => %s, force => %s)",
-                (self.company, self._origin.actor, self.dry_run, self._change_set, self._force),
+                "select bds.import_begin(%s, %s, %s, undoes => %s, force => %s)",
+                (self.company, self._origin.actor, self.dry_run, Jsonb(self._selection), self._force),
             ).fetchone()
         assert row is not None
         self.id = row[0]

@@ -49,6 +49,13 @@ async def revert_import(request: web.Request) -> web.StreamResponse:
     return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
 
 
+async def revert(request: web.Request) -> web.StreamResponse:
+    company, actor = await require_import(request)
+    status, report = await receive.revert_request(request.app[DATABASE], request, company, actor)
+    headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
+    return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
+
+
 async def import_errors(request: web.Request) -> web.StreamResponse:
     (company, _), options = await require_import(request), urls.decode_query(request.rel_url.raw_path_qs)
     page = await receive.errors(request.app[DATABASE], company, request.match_info["id"], options)
@@ -132,6 +139,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("PUT", "/api/{company}/mappers/{name}", put_mapper),
     ("DELETE", "/api/{company}/mappers/{name}", delete_mapper),
     ("POST", "/api/{company}/mappers/{name}/preview", preview_mapper),
+    ("POST", "/api/{company}/revert", revert),
     ("GET", "/api/{company}/versions", version_list),
     ("GET", "/api/{company}/versions/{name}", show_version),
     ("PUT", "/api/{company}/versions/{name}", put_version),

@@ -11,6 +11,7 @@ from aiohttp import web
 from app.errors import ServiceError
 from app.feed import receive, undone
 from app.feed.origin import Origin, file_name
+from app.feed.selection import of_change_set
 from app.formats import READABLE_LABELS, begun_by
 from app.mapper import store
 from app.mapper.document import SourceConverter
@@ -114,10 +115,8 @@ async def cancel(page: PageRequest) -> web.StreamResponse:
 async def revert(page: PageRequest) -> web.StreamResponse:
     """Undo an import, or show what that would do: redirects to the report."""
     form = await page.form()
-    how = {"dry_run": form["dryRun"] == "true", "force": form["force"] == "true"}
-    _, report = await receive.revert(
-        page.database, page.company, page.identity.actor, page.path_variables["id"], **how, is_async=True
-    )
+    selection = of_change_set(page.path_variables["id"], dry_run=form["dryRun"] == "true", force=form["force"] == "true")
+    _, report = await receive.revert(page.database, page.company, page.identity.actor, selection, is_async=True)
     return page.redirect(f"/imports/{report['importId']}")
 
 

@@ -52,7 +52,7 @@ create function bds_past.kept_since(company text, first bigint)
     stable
 as $$
     select coalesce(
-        -- a month that was dropped or detached is still noted, one of which a retention of the company has deleted the changes is not
+        -- a month that was dropped or detached is still noted; one whose changes a retention of the company has deleted is not
         (
             select (max(m.month) at time zone 'UTC' + interval '1 month') at time zone 'UTC'
             from bds.change_months m where m.company_id = company and m.first_id < first

@@ -133,7 +133,7 @@ create function bds_feed.is_undo(import bds.imports)
     language sql
     immutable
 as $$
-    select import.reverts is not null;
+    select import.undoes is not null;
 $$;
 comment on function bds_feed.is_undo(bds.imports) is 'Whether its records come from the change log (70_undo.sql)';
 

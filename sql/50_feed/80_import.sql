@@ -27,7 +27,9 @@ begin
     perform bds.lock_company(import.company_id);
     perform set_config('lock_timeout', patience, true);
     if bds_feed.is_undo(import) then
-        records := bds_revert.read(import);
+        import := bds_revert.read(import);
+        records := import.records;
+        import.records := 0;
     elsif not import.is_small then  -- its tables are open
         perform bds_feed.open_staged(import);
     end if;
@@ -123,6 +125,9 @@ begin
             if not import.dry_run then
                 return import;
             end if;
+            if is_undo then
+                import.preview := bds_revert.preview(import);
+            end if;
             raise exception using errcode = 'BDF02', message = 'dry run';
         exception
             when sqlstate 'BDF02' then  -- what was written is undone, what was found out is kept
@@ -157,7 +162,8 @@ begin
     else
         update bds.imports i
         set finished_at = import.finished_at, state = import.state, entities = import.entities,
-            error_count = import.error_count, records = import.records, done = import.done, position = import.position
+            error_count = import.error_count, records = import.records, done = import.done, position = import.position,
+            notices = import.notices, preview = import.preview
         where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
         if not found then
             perform bds_feed.open_import(import.company_id, import.id, 'running');  -- says that it was cancelled
@@ -184,7 +190,8 @@ as $$
 declare
     import bds.imports := jsonb_populate_record(null::bds.imports, jsonb_build_object(
         'id', gen_random_uuid(), 'state', 'running', 'is_small', true,
-        'started_at', clock_timestamp(), 'heartbeat_at', clock_timestamp(), 'bytes', 0, 'records', 0, 'error_count', 0, 'is_forced', false, 'is_cancelled', false) || given);
+        'started_at', clock_timestamp(), 'heartbeat_at', clock_timestamp(), 'bytes', 0, 'records', 0, 'error_count', 0,
+        'is_forced', false, 'notices', '{}', 'is_cancelled', false) || given);
 begin
     perform bds_feed.begin_tables(import);
     perform bds_feed.open_tables(import, entity_names);

@@ -57,7 +57,7 @@ comment on function bds_feed.open_import(text, uuid, text) is
     'was cancelled';
 
 create or replace function bds.import_begin(
-    company text, actor text default null, dry_run boolean default false, reverts uuid default null, force boolean default false,
+    company text, actor text default null, dry_run boolean default false, undoes jsonb default null, force boolean default false,
     file text default null, mapper text default null
 )
     returns uuid
@@ -71,8 +71,8 @@ begin
     perform bds_feed.enter_company(company);
     perform bds_impl.require_resident(company);
     actor := bds_impl.actor(actor);
-    if reverts is not null then
-        return bds_revert.open(company, actor, dry_run, reverts, force);
+    if undoes is not null then
+        return bds_revert.open(company, actor, dry_run, undoes, force);
     end if;
     insert into bds.imports (company_id, actor, dry_run, file, mapper) values (company, actor, dry_run, left(file, 255), mapper)
     returning * into import;
@@ -81,9 +81,9 @@ begin
     return import.id;
 end
 $$;
-comment on function bds.import_begin(text, text, boolean, uuid, boolean, text, text) is
-    'Begins an import and returns its id; with a change set its revert, which needs only bds.import_run. File and mapper are '
-    'names for its report';
+comment on function bds.import_begin(text, text, boolean, jsonb, boolean, text, text) is
+    'Begins an import and returns its id; with what it undoes ({"changeSet": ...}) an undo, which needs only bds.import_run. File '
+    'and mapper are names for its report';
 
 create or replace function bds.import_stage(company text, import_id uuid, entity_name text)
     returns text

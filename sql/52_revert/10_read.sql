@@ -8,6 +8,7 @@
 --                       every field), old (the values before, by present API names), erased (fields whose old values were erased);
 --                       later, later_by (the last change by others), left_as (the values that the records left and others changed,
 --                       null if they did so before the last of them), has_left (the records left a row)
+--     revert_scope      what is undone, if not all: entities, and rows of them; id is null of a whole entity
 --     revert_referrers  tables that are not registered and whose rows would change or go with rows of an entity: entity,
 --                       table_name, rule (the foreign key)
 --     revert_waits      values that are written last: entity, n, field, value; is_alone if nothing else of the row changes
@@ -99,8 +100,11 @@ begin
         n bigint, entity text, id bigint, since timestamptz, first_id bigint, last_id bigint, existed boolean, is_whole boolean,
         old jsonb, erased text[], later bigint, later_by text, left_as jsonb, has_left boolean
     ) on commit drop;
+    create temporary table revert_scope (entity text, id bigint) on commit drop;
     create temporary table revert_referrers (entity text, table_name regclass, rule name) on commit drop;
-    create temporary table revert_waits (entity text, n bigint, field text, value jsonb, is_alone boolean default false) on commit drop;
+    create temporary table revert_waits (
+        entity text, n bigint, field text, value jsonb, is_alone boolean default false
+    ) on commit drop;
 end
 $$;
 comment on function bds_revert.make_tables(bds.imports) is
@@ -111,21 +115,29 @@ create function bds_revert.selected(import bds.imports)
     language sql
     immutable
 as $$
-    select format('coalesce(l.change_set_id = %L, false)', import.reverts);
+    select format('(%s)', concat_ws(' and ',
+        case when u ? 'changeSet' then format('coalesce(l.change_set_id = %L, false)', u ->> 'changeSet') end,
+        case when u ? 'from' or u ? 'to' then format('l.id > %s', coalesce(u -> 'from', u -> 'to')) end,
+        case when u ? 'from' and u ? 'to' then format('l.id <= %s', u -> 'to') end,
+        case when u ? 'actor' then format('l.actor = %L', u ->> 'actor') end,
+        case when u ? 'late' then format('l.entity <> all (array(select jsonb_array_elements_text(%L)))', u -> 'late') end,
+        case when u ? 'entities' or u ? 'rows' then
+            'exists (select from pg_temp.revert_scope s where s.entity = l.entity and (s.id is null or s.id = l.row_id))' end
+    )) from (select import.undoes) s (u);
 $$;
 comment on function bds_revert.selected(bds.imports) is 'SQL: whether a record l of the log is one of those that are undone';
 
 create function bds_revert.read(import bds.imports)
-    returns bigint
+    returns bds.imports
     language plpgsql
 as $$
 declare
-    since timestamptz := bds_revert.require(import.company_id, import.reverts);
-    rows  bigint;
+    since timestamptz := bds_revert.begins(import.company_id, import.undoes);
 begin
     perform bds_revert.make_tables(import);
     raise notice 'reading the log: % of % rows done', 0, 1;
-    rows := bds_revert.read_records(import.company_id, bds_revert.selected(import), coalesce(since, 'infinity'));
+    perform bds_revert.read_scope(import, since);
+    import.records := bds_revert.read_records(import.company_id, bds_revert.selected(import), coalesce(since, 'infinity'));
     perform bds_revert.read_later(import.company_id, bds_revert.selected(import));
     perform bds_revert.read_erased(import.company_id);
     perform bds_feed.open_tables(import, array(
@@ -133,10 +145,12 @@ begin
     perform bds_revert.refuse_strangers();
     update pg_temp.feed_entities f set rows = (select count(*) from pg_temp.revert_rows r where r.entity = f.name);
     perform bds_revert.note_referrers();
-    return rows;
+    import.notices := bds_revert.leave_late(import, since);
+    return import;
 end
 $$;
-comment on function bds_revert.read(bds.imports) is 'Makes the tables of an undo and fills revert_rows; returns the number of rows';
+comment on function bds_revert.read(bds.imports) is
+    'Makes the tables of an undo and fills revert_rows; returns the import with the number of rows and what is left alone';
 
 create function bds_revert.read_records(company text, selected text, since timestamptz)
     returns bigint

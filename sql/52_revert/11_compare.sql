@@ -59,7 +59,8 @@ begin
     )
     select distinct e.entity, p.relid, k.conname
     from reached e
-    join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name and k.confdeltype in ('c', 'n', 'd') and k.conparentid = 0
+    join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name and k.confdeltype in ('c', 'n', 'd')
+        and k.conparentid = 0
     cross join lateral (select k.conrelid::regclass union select t.relid from pg_partition_tree(k.conrelid) t) p (relid)
     where not exists (select from bds.entities u where u.table_name = k.conrelid);
     if found and not current_setting('track_counts')::boolean then
@@ -106,8 +107,8 @@ begin
         and (first = 0 or first <> last or e.entity in (select g.entity from pg_temp.feed_gone g where g.n = first));
     if rule is not null then
         raise exception using
-            errcode = 'foreign_key_violation', message = 'rows of a table that is not registered change or go along', constraint = rule,
-            detail = 'guard';
+            errcode = 'foreign_key_violation', message = 'rows of a table that is not registered change or go along',
+            constraint = rule, detail = 'guard';
     end if;
 end
 $$;

@@ -92,7 +92,8 @@ begin
                     case when c.is_unique then format(
                         'u."@n" in (select h.n from bds_import.%I($1) h where h.field = %L)', 'holders_' || e.name, f.name) end,
                     case when x.name is not null then format(
-                        'u.%I in (select m.target from pg_temp.%I m where m.is_new and not m.failed)', c.column_name, 'map_' || x.name) end
+                        'u.%I in (select m.target from pg_temp.%I m where m.is_new and not m.failed)',
+                        c.column_name, 'map_' || x.name) end
                 )
         ) as w (value, condition)
         where w.condition <> ''
@@ -114,7 +115,8 @@ begin
                 where d."@ordinal" = s."@n" and {is_possible}
                 returning s."@n" as n, s.wanted
             )
-            insert into pg_temp.revert_waits (entity, n, field, value) select {entity:L}, w.n, {field:L}, to_jsonb(w.wanted) from way w
+            insert into pg_temp.revert_waits (entity, n, field, value)
+            select {entity:L}, w.n, {field:L}, to_jsonb(w.wanted) from way w
             $sql$,
             'rows', 'diff_' || this.name, 'entity', this.name, 'column', this.column_name, 'field', this.field, 'value', this.value,
             'type', this.sql_type, 'condition', this.condition,

@@ -25,9 +25,12 @@ create table bds.imports (
     entities      jsonb not null default '{}',
     error_count   bigint not null default 0,
     position      bigint,
-    -- of a revert
+    -- of an undo: which changes, as bds_revert.checked gives it; the change set, if it is one
+    undoes        jsonb,
     reverts       uuid,
     is_forced     boolean not null default false,
+    notices       text[] not null default '{}',
+    preview       jsonb,
     remove_all    text[] not null default '{}',
     is_cancelled  boolean not null default false,
 
@@ -72,7 +75,12 @@ comment on column bds.imports.waiting_for is
     'The holder of the company''s turn that the import waits for, in words; null: it does not wait';
 comment on column bds.imports.entities is 'Counts of each entity: {"products": {"created": 1, "updated": 0, ...}}';
 comment on column bds.imports.error_count is 'Number of errors; bds.import_errors keeps the first ones';
-comment on column bds.imports.reverts is 'The change set that is undone; null: rows of a document are imported';
+comment on column bds.imports.undoes is
+    'Which changes are undone: {"changeSet"}, {"to"} or {"from", "to"}, and {"entities", "rows", "actor"}; null: rows of a '
+    'document are imported';
+comment on column bds.imports.reverts is 'The change set that is undone; null: none, or not one';
+comment on column bds.imports.notices is 'What an undo leaves alone';
+comment on column bds.imports.preview is 'Of a dry run of an undo the first 1,000 rows that it would change';
 comment on column bds.imports.is_forced is 'Whether it is undone although rows were changed later';
 comment on column bds.imports.remove_all is 'Entities whose rows are removed if the document lacks them';
 comment on column bds.imports.is_cancelled is 'Cancellation was requested; the process that runs the import ends it';
