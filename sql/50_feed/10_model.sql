@@ -61,7 +61,7 @@ create function bds_feed.children_of(entity_name text)
 comment on function bds_feed.children_of(text) is
     'The child collections of an entity, with their tables and the columns that lead to the parent';
 
--- What an import needs to know of an entity, kept because working out the families takes longer than a small import.
+-- What imports read of each entity.  It is stored because finding the families takes longer than a small import.
 
 create materialized view bds_feed.entities as
 with recursive nested (name, parent) as materialized (
@@ -91,7 +91,7 @@ reach (name, target, is_required) as (
     select reach.name, link.target, reach.is_required and link.is_required
     from reach join link on link.name = reach.target
 ),
--- who refers to another reaches more than that one; in a circle all reach the same
+-- an entity reaches more than those to which it refers; in a circle all reach the same
 ranked (name, circle, reached, required) as (
     select r.name, min(e.ordinal) filter (where exists (select from reach b where b.name = r.target and b.target = r.name)),
         count(distinct r.target), count(distinct r.target) filter (where r.is_required)

@@ -146,7 +146,7 @@ begin
             union all
             select e from jsonb_array_elements(case jsonb_typeof(scope -> t.of) when 'array' then scope -> t.of end) e
         ) as m (member)
-        -- of an entity without a column that can be imported there is the map alone, which others read
+        -- an entity without a column that can be imported has only the map, which others read
         where scope -> 'columns' <> 'null' or t.signature = 'map_{entity}';
         update bds_feed.versions v set functions = bds_feed.functions_of(this.name) where v.entity = this.name
         returning (select string_agg(f, ', ') from jsonb_object_keys(v.functions) f) into functions;

@@ -1,7 +1,7 @@
 -- The tables of an import.  A small import has them all as temporary tables of its session, which stay for the next one and are
 -- emptied by the commit: after the first import of a session no catalog row is written.  A large one has them anew, and what it
 -- stages, in many transactions, lies in unlogged tables of the schema staging, of which the temporary views show it under the same
--- names.  Templates say what the tables of an entity hold; 35_link.sql has those of linkage.
+-- names.  Templates define the tables of an entity; 35_link.sql has those of linkage.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('staged_{entity}', null, 'a table',
@@ -340,7 +340,7 @@ begin
         'create trigger own_company before insert on %s for each statement execute function bds_log.check_staging_company(%L)',
         table_name, import.company_id
     );
-    -- rows go in, and nothing comes out: what another company stages is nobody's to read
+    -- sessions insert rows and read none: they may belong to another company
     execute format('grant insert on %s to bds_writer, bds_operator', table_name);
 end
 $$;

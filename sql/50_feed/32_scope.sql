@@ -1,4 +1,4 @@
--- What templates may say of an entity and of its columns.
+-- What templates can use of an entity and of its columns.
 
 create function bds_feed.read_value(
     c bds.import_columns, out given text, out valid text, out value text, out read text, out cleared text, out named text, out expected text
@@ -111,7 +111,7 @@ create function bds_feed.hash_of(sql_type text)
     ), 'bds_feed.hash_value');
 comment on function bds_feed.hash_of(text) is 'The function of (value, seed) that hashes values of a type';
 
--- What templates may say of a column.  Here are the values of products.price, VALID standing for the text of `valid`; s is the
+-- What templates can use of a column.  Here are the values of products.price, VALID standing for the text of `valid`; s is the
 -- staged row, t the stored one, d the one that differs, m what the row is matched with, l a lookup, x a line that is compared.
 --
 --     name         price, category                   in documents; field, column: price, categoryId in the API, category_id in SQL
@@ -134,7 +134,7 @@ comment on function bds_feed.hash_of(text) is 'The function of (value, seed) tha
 --     to_write     d.price                           in the statement that writes; null while a reference has to wait
 --     missing      (s.price = e'\x01' or m.is_new and m.operation <> 'update' and s.price is null)         a required one is
 --     hash         hash_numeric_extended             the function of (value, seed)
---     tells, says  false, x."=price" is not null     it tells lines apart; it says something
+--     tells, says  false, x."=price" is not null     it tells lines apart; it has a value that does
 --     was          (r.known ->> 'price')::numeric    the value in that record of the log; left, waited: of r.left_as, w.waiting
 --     is_altered   false                             the log may have values of other types; fits: that of r.known is one of this
 --     kept         t.price                           without a stored row the default
@@ -201,7 +201,7 @@ as $$
             else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.base_type, r.read)
         end,
         'hash', bds_feed.hash_of(c.base_type),
-        -- lines are told apart by their product and by texts, if these say something
+        -- lines are told apart by their product and by texts that are not empty
         'tells', c.name = 'product' or k.is_text,
         'says', format(case when k.is_text then $sql$x.%I::text <> ''$sql$ else 'x.%I is not null' end, '=' || c.column_name),
         'missing', bds_impl.fill(
@@ -310,7 +310,7 @@ as $$
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_parent) as upward,
             jsonb_agg(c.s order by c.ordinal) filter (where c.target is null and c.sql_type <> 'text') as checked,
             jsonb_agg(c.s order by c.ordinal) filter (where c.required and c.default_expression is null) as needed,
-            -- how rows can be found: by all that records say of themselves, or by one unique field alone
+            -- how rows can be found: by all unique fields and the id, or by one unique field alone
             jsonb_build_array(jsonb_build_object('by', '', 'sole', null, 'compared', jsonb_agg(c.s order by c.ordinal)))
                 || coalesce(jsonb_agg(c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (
                     select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name)) order by c.ordinal) filter (where c.is_unique), '[]') as ways,
@@ -328,7 +328,7 @@ as $$
             from c where c.target is not null), 'false'),
         'kinds', this.kinds::text, 'known', array_to_string(this.kinds, ':..., ') || ':...', 'any_kind', array_to_string(this.kinds, ' or '),
         'storage', '{storage}',  -- filled when the table is made
-        -- a record that goes: nothing but what names it counts; without a unique field all that it says tells which it is
+        -- a delete uses only what identifies the row; without a unique field all fields identify it
         'only_identifies', format($sql$(s."@operation" is not distinct from 'delete'%s)$sql$,
             case when not this.has_keys then ' and coalesce(s."@id", s."@where") is not null' end),
         'children', (

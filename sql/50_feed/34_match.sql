@@ -4,7 +4,7 @@ insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('match_{entity}(import bds.imports, given text[], is_valid boolean, compare boolean)', 'has_keys', 'void',
 'maps staged rows to stored ones, and compares them on the way if compare', $sql$
 declare
-    -- a record that says one thing alone of itself cannot contradict itself
+    -- a record with one identifying field cannot contradict itself
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
         from unnest(array[{each keys|, }'{name}'{end keys}]) k where k = any ($2));
@@ -108,7 +108,7 @@ begin
             select m.ordinal, m.{key:I} as key from pg_temp."map_{entity}" m
             where m.{key:I} is not null
                 {if unique}
-                -- what a record that goes says beside its id is nothing that it claims
+                -- a delete by id claims no other unique value
                 and (not m.failed or m.is_new and m.id_kind = '{name}' and m.{key:I}::text = bds_feed.lookup_value(m.id))
                 and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)
                 {else unique}

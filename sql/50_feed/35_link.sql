@@ -116,7 +116,7 @@ end$sql$),
 ('link_equals_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void',
 'links items to rows that agree in all that they give', $sql$
 begin
-    -- of items that give the same fields none wants the row of another: both agree with the same rows
+    -- items that give the same fields agree with the same rows: none gains by the row of another
     insert into pg_temp."home_{entity}"
     select m.home, min(m.shape) <> max(m.shape), not '{entity}' = any (import.remove_all)
     from pg_temp."map_{entity}" m where m.home is not null

@@ -1,4 +1,4 @@
--- Checking: what is wrong with a record by itself, and what it says twice.
+-- Checking: what is wrong with a record by itself, and what contradicts its own lookup.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('check_values_{entity}()', null, 'void', 'finds every staged text that is not a value of its field''s type', $sql$

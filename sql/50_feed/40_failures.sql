@@ -1,4 +1,4 @@
--- Failures: a record that is wrong takes along what cannot be without it, and in batch mode its batch.
+-- Failures: a record that fails also fails those that need it, and in batch mode its batch.
 
 create function bds_feed.add_errors(problems jsonb, given jsonb)
     returns void

@@ -1,4 +1,4 @@
--- The unforeseen: a rule of a table that no check knows (a trigger that raises, an exclusion constraint) refuses a whole statement.
+-- Unforeseen errors: a rule of a table that no check covers (a trigger that raises, an exclusion constraint) refuses a whole statement.
 -- Which records it refuses is found by writing them in ranges under savepoints: what was refused is halved, what was taken doubles,
 -- so that each row is tried a few times, however many are refused.
 
@@ -15,7 +15,7 @@ create function bds_feed.refusal(problem jsonb, is_delete boolean)
     returns jsonb
     language sql
     immutable
-    -- what the database says may quote other rows: nobody is told
+    -- no message of the database is shown: it may quote other rows
     return jsonb_build_object(
         'code', case problem ->> 'state'
             when '23505' then 'already_exists'

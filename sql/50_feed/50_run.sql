@@ -42,7 +42,7 @@ begin
             execute format('select bds_import.%I($1, $2)', 'name_' || entity_name) using import, members;
         end loop;
         foreach entity_name in array members loop
-            -- what a record that is refused says of itself is not a name for others
+            -- the unique values of a refused record name no row
             if exists (select from pg_temp.feed_errors e where e.entity = entity_name) then
                 execute format('select bds_import.%I()', 'mark_' || entity_name);
             end if;
@@ -144,7 +144,7 @@ as $$
 declare
     ordinals bigint[];
     problems jsonb[];
-    -- an undo changes nothing but what the log knows
+    -- an undo writes only fields of which the log has old values
     given    text[] := (select f.columns from pg_temp.feed_entities f where f.name = entity_name and bds_feed.is_undo(import));
 begin
     execute format('select bds_import.%I($1, 0, $2, $3, $4)', 'write_' || entity_name)

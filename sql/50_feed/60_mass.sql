@@ -6,7 +6,7 @@ create function bds_feed.rows_where(company text, entity_name text, condition te
     language plpgsql
     rows 10
     stable  -- so that nothing but a query can come of the text
-    security definer  -- who staged it need not be who runs it: it is evaluated with the rights of the reader, whoever calls
+    security definer  -- the role that staged it may be another than the caller: it is evaluated with the rights of the reader
     set search_path = pg_catalog, pg_temp
 as $$
 declare

@@ -68,7 +68,7 @@ end$sql$),
 
 ('find_absent_{entity}(company text)', null, 'void', 'puts the rows that the collection, given whole, lacks into feed_gone', $sql$
 begin
-    -- records that failed may mean any row: all of them failed, or what says which row is meant is itself what is wrong
+    -- failed records may stand for any row: if all of them failed, or if what identifies their row is what is wrong
     if exists (
         select from pg_temp.feed_entities f
         where f.name = '{entity}' and f.failed > 0 and (f.failed = f.rows or exists (

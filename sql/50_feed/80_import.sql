@@ -1,7 +1,7 @@
 -- One import, from its turn to its end: everything is compared before anything is written.  Written are upserts in the order of
 -- dependency, then mass updates, then deletes and removals; all in one transaction, so that a crash leaves nothing.
 --
--- What only the writing shows (a rule of a table that no check knows) undoes what was written, is found by halving, becomes an
+-- What only the writing shows (a rule of a table that no check covers) undoes what was written, is found by halving, becomes an
 -- error of the records that cause it, and everything is compared again without them.
 
 create function bds_feed.run(import bds.imports, raise_on_failure boolean)
@@ -166,7 +166,7 @@ begin
             notices = import.notices, preview = import.preview
         where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
         if not found then
-            perform bds_feed.open_import(import.company_id, import.id, 'running');  -- says that it was cancelled
+            perform bds_feed.open_import(import.company_id, import.id, 'running');  -- raises that it was cancelled
         end if;
     end if;
     if import.error_count > 0 then

@@ -9,7 +9,7 @@
 --
 -- A staged row holds text by the names of the import document: absent is null, the document's null is chr(1), a reference or the
 -- row's own "@id" is a lookup such as code:X.  "@operation" is create, update, upsert or delete; "@where", with update or delete,
--- is a condition in SQL over the entity's view that says which rows are meant.
+-- is a condition in SQL over the entity's view that selects the rows.
 --
 -- What is staged belongs to the role bds_importer, and the functions that touch it run as that role, under the row level security
 -- of the caller's company: callers may put rows in, of the company that they have named, and no more.
@@ -21,7 +21,7 @@ create function bds_feed.enter_company(company text)
 as $$
 begin
     perform bds.require_company(company);
-    if company is distinct from bds.current_company() then  -- the operator need not have named it: row level security wants it named
+    if company is distinct from bds.current_company() then  -- an operator may not have named it, and row level security needs it
         perform set_config('bds.company', company, true);
     end if;
 end

@@ -1,6 +1,6 @@
 -- Undoing: which rows, what they were, and what others changed later, read from the change log into revert_rows.  What follows
 -- works on that table alone, whatever has selected the records that are undone.  The tables of an undo are temporary; those of its
--- import are as sql/50_feed/70_undo.sql says:
+-- import are described in sql/50_feed/70_undo.sql:
 --
 --     revert_rows       rows of which own fields were changed: n (numbers them in the order of writing), entity, id;
 --                       since, first_id (the first record that is undone), last_id (the last one); existed (before), is_whole (old

@@ -1541,7 +1541,7 @@ end
 
 bds_import."find_absent_orderItems"(text) returns void language plpgsql
 begin
-    -- records that failed may mean any row: all of them failed, or what says which row is meant is itself what is wrong
+    -- failed records may stand for any row: if all of them failed, or if what identifies their row is what is wrong
     if exists (
         select from pg_temp.feed_entities f
         where f.name = 'orderItems' and f.failed > 0 and (f.failed = f.rows or exists (
@@ -1668,7 +1668,7 @@ end
 
 bds_import."link_equals_orderItems"(bds.imports,text[],boolean) returns void language plpgsql
 begin
-    -- of items that give the same fields none wants the row of another: both agree with the same rows
+    -- items that give the same fields agree with the same rows: none gains by the row of another
     insert into pg_temp."home_orderItems"
     select m.home, min(m.shape) <> max(m.shape), not 'orderItems' = any (import.remove_all)
     from pg_temp."map_orderItems" m where m.home is not null

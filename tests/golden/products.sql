@@ -1241,7 +1241,7 @@ begin
         with claimed as materialized (
             select m.ordinal, m.key_code as key from pg_temp."map_products" m
             where m.key_code is not null
-                -- what a record that goes says beside its id is nothing that it claims
+                -- a delete by id claims no other unique value
                 and (not m.failed or m.is_new and m.id_kind = 'code' and m.key_code::text = bds_feed.lookup_value(m.id))
                 and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)
         )
@@ -1264,7 +1264,7 @@ begin
         with claimed as materialized (
             select m.ordinal, m.key_barcode as key from pg_temp."map_products" m
             where m.key_barcode is not null
-                -- what a record that goes says beside its id is nothing that it claims
+                -- a delete by id claims no other unique value
                 and (not m.failed or m.is_new and m.id_kind = 'barcode' and m.key_barcode::text = bds_feed.lookup_value(m.id))
                 and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)
         )
@@ -1606,7 +1606,7 @@ end
 
 bds_import.find_absent_products(text) returns void language plpgsql
 begin
-    -- records that failed may mean any row: all of them failed, or what says which row is meant is itself what is wrong
+    -- failed records may stand for any row: if all of them failed, or if what identifies their row is what is wrong
     if exists (
         select from pg_temp.feed_entities f
         where f.name = 'products' and f.failed > 0 and (f.failed = f.rows or exists (
@@ -1817,7 +1817,7 @@ end
 
 bds_import.match_products(bds.imports,text[],boolean,boolean) returns void language plpgsql
 declare
-    -- a record that says one thing alone of itself cannot contradict itself
+    -- a record with one identifying field cannot contradict itself
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
         from unnest(array['code', 'barcode']) k where k = any ($2));
