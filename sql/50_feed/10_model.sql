@@ -103,7 +103,9 @@ ordered as (
         -- in a circle what is required comes first: what is not can wait
         row_number() over (order by k.reached, k.circle, k.required, r.ordinal, u.depth, e.ordinal)::int as rank,
         dense_rank() over (order by k.reached, k.circle)::int as family, u.name as root, u.depth, n.parent, e.table_name,
-        array(select v.target from bds_feed.navigations() v where v.entity = e.name and (v.child or not v.many) group by v.target) as beside,
+        array(
+            select v.target from bds_feed.navigations() v where v.entity = e.name and (v.child or not v.many) group by v.target
+        ) as beside,
         array_prepend('id', i.keys) as kinds, i.keys <> '{}' as has_keys,
         exists (select from bds_feed.navigations() v where v.entity = e.name and v.child) as children
     from bds.entities e

@@ -14,7 +14,11 @@ create function bds_feed.lookup_kind(lookup text)
     returns text
     language sql
     immutable
-    return case when lookup ~ '^[0-9]+$' then 'id' when strpos(lookup, ':') > 0 then split_part(lookup, ':', 1) when lookup is not null then '' end;
+    return case
+        when lookup ~ '^[0-9]+$' then 'id'
+        when strpos(lookup, ':') > 0 then split_part(lookup, ':', 1)
+        when lookup is not null then ''
+    end;
 comment on function bds_feed.lookup_kind(text) is 'The kind of a lookup: code of code:X, id of 12';
 
 create function bds_feed.lookup_value(lookup text)

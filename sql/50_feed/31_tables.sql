@@ -114,7 +114,9 @@ create function bds_feed.model_of(entity_name text)
     language sql
     stable
 as $$
-    select md5(t.definition || (select jsonb_agg(to_jsonb(c) - 'ordinal' order by c.name) from bds.import_columns c where c.entity = entity_name)::text)
+    select md5(t.definition || (
+        select jsonb_agg(to_jsonb(c) - 'ordinal' order by c.name) from bds.import_columns c where c.entity = entity_name
+    )::text)
     from bds_feed.tables t where t.entity = entity_name and t.name = 'staged_' || entity_name;
 $$;
 comment on function bds_feed.model_of(text) is
@@ -142,7 +144,8 @@ create function bds_feed.begin_tables(import bds.imports)
     language plpgsql
 as $$
 declare
-    mark text := (select format('feed_%s_%s', case when import.is_small then 'small' else 'large' end, s.version) from bds_feed.state s);
+    mark text := (
+        select format('feed_%s_%s', case when import.is_small then 'small' else 'large' end, s.version) from bds_feed.state s);
 begin
     if not bds_feed.is_open(mark) then
         perform bds_feed.drop_tables();
@@ -170,7 +173,8 @@ declare
     wanted  bds_feed.tables;
 begin
     if closed <> '{}' then
-        select n.name into unknown from unnest(entity_names) as n (name) where n.name not in (select e.name from bds_feed.entities e);
+        select n.name into unknown from unnest(entity_names) as n (name)
+        where n.name not in (select e.name from bds_feed.entities e);
         if found then
             raise exception using errcode = 'BD002', message = format('no such entity: %L', unknown), table = unknown;
         end if;
@@ -207,7 +211,8 @@ begin
     limit 1;
     if found then
         raise exception using
-            errcode = 'BD007', message = format('%s was altered while the import ran; nothing was written', altered), hint = 'send the document again';
+            errcode = 'BD007', message = format('%s was altered while the import ran; nothing was written', altered),
+            hint = 'send the document again';
     end if;
 end
 $$;
@@ -279,7 +284,10 @@ declare
 begin
     for name in
         select t.name from bds_feed.tables t
-        where (t.entity = any (entity_names) and not t.name ^@ 'staged_' or all_tables and t.entity = any (entity_names || '*'::text))
+        where (
+                t.entity = any (entity_names) and not t.name ^@ 'staged_'
+                or all_tables and t.entity = any (entity_names || '*'::text)
+            )
             and bds_feed.is_open(t.name)
     loop
         execute format('delete from pg_temp.%I', name);
@@ -370,7 +378,8 @@ create function bds_feed.staged_entities(import bds.imports)
     language sql
     stable
 as $$
-    select array(select e.name from bds_feed.entities e where to_regclass(bds_feed.staging_table(import.number, e.name)) is not null);
+    select array(
+        select e.name from bds_feed.entities e where to_regclass(bds_feed.staging_table(import.number, e.name)) is not null);
 $$;
 comment on function bds_feed.staged_entities(bds.imports) is 'The entities of which a large import may have staged records';
 
@@ -385,7 +394,8 @@ declare
     total       bigint := 0;
 begin
     foreach entity_name in array bds_feed.staged_entities(import) loop
-        execute format('select count(*) from %s where "@parent" is null', bds_feed.staging_table(import.number, entity_name)) into staged;
+        execute format('select count(*) from %s where "@parent" is null', bds_feed.staging_table(import.number, entity_name))
+            into staged;
         total := total + staged;
     end loop;
     return total;

@@ -76,7 +76,8 @@ as $$
         'target', c.target, 'target_table', e.table_name::text,
         'kinds', (e.kinds)::text, 'known', array_to_string(e.kinds, ':..., ') || ':...', 'lookup_kinds', (
             select jsonb_agg(jsonb_build_object(
-                'kind', k.kind, 'kind_column', coalesce(u.column_name, 'id'), 'named', case when u.name is null then 'bds_feed.lookup_id(l.lookup)' else r.named end,
+                'kind', k.kind, 'kind_column', coalesce(u.column_name, 'id'),
+                'named', case when u.name is null then 'bds_feed.lookup_id(l.lookup)' else r.named end,
                 'is_key', u.name is not null) order by k.n)
             from unnest(e.kinds) with ordinality as k (kind, n)
             left join bds.import_columns u on u.entity = c.target and u.name = k.kind
@@ -151,7 +152,8 @@ create function bds_feed.logged_scope(c bds.import_columns)
 as $$
     select jsonb_object_agg(s.name, bds_impl.fill(
             case
-                when a.is_altered then 'case when pg_input_is_valid(({text})::text, {type:L}) then ({text})::{type} end' else '({text})::{type}'
+                when a.is_altered then 'case when pg_input_is_valid(({text})::text, {type:L}) then ({text})::{type} end'
+                else '({text})::{type}'
             end,
             'text', bds_impl.fill(t.logged, 'state', s.state, 'field', f.name), 'type', c.sql_type
         )) || jsonb_build_object(
@@ -274,7 +276,8 @@ create function bds_feed.writes()
     immutable
     return jsonb_build_array(
         jsonb_build_object(
-            'creates', true, 'changes', true, 'applies', '"@creates" and "@changes" and not "@apart"', 'chosen', 'd."@new" is not null',
+            'creates', true, 'changes', true, 'applies', '"@creates" and "@changes" and not "@apart"',
+            'chosen', 'd."@new" is not null',
             'matches', 't.company_id = (select $1) and t.id = case when not d."@new" then d.id end'
         ),
         jsonb_build_object(

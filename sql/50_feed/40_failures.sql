@@ -43,7 +43,8 @@ begin
         'the batch %s[%s..%s] was not written, because of %s in it that failed', '{entity}', b.low, b.high,
         case b.failures when 1 then 'a record' else b.failures || ' records' end)
     from batch b
-    where not exists (select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = b.first and e.code = 'batch_failed');
+    where not exists (
+        select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = b.first and e.code = 'batch_failed');
 end$sql$),
 
 ('fail_late_{entity}(import bds.imports)', null, 'void',
@@ -53,7 +54,8 @@ begin
     if import.atomic = 'batch' then
         perform bds_import."fail_batches_{entity}"(true);
     end if;
-    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_{entity}" m where m.failed) where f.name = '{entity}';
+    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_{entity}" m where m.failed)
+    where f.name = '{entity}';
 end$sql$),
 
 ('fail_orphans_{entity}(import bds.imports, members text[])', null, 'void',
@@ -172,10 +174,11 @@ begin
         execute bds_impl.fill(
             $sql$
             insert into bds.import_errors (company_id, import_id, n, path, record, code, message)
-            select $1, $2, $3 + row_number() over (order by e.ordinal, e.code = 'batch_failed', e.field nulls first, e.code, e.record),
+            select $1, $2,
+                $3 + row_number() over (order by e.ordinal, e.code = 'batch_failed', e.field nulls first, e.code, e.record),
                 -- a value may have megabytes, and a report shows a thousand errors
-                left(coalesce(e.path, p.path || coalesce('.' || e.field, '')), 1000), left(coalesce(e.record, p.record), 1000), e.code,
-                left(e.message, 1000)
+                left(coalesce(e.path, p.path || coalesce('.' || e.field, '')), 1000), left(coalesce(e.record, p.record), 1000),
+                e.code, left(e.message, 1000)
             from pg_temp.feed_errors e
             left join {paths} p on p.ordinal = e.ordinal
             where e.entity = {entity:L}

@@ -153,11 +153,13 @@ exception when others then
     if not bds_feed.is_fault_of_rows(sqlstate) then
         raise;
     end if;
-    execute format('select array_agg(d."@ordinal" order by d."@ordinal") from pg_temp.%I d where d."@new" is not null', 'diff_' || entity_name)
-        into ordinals;
+    execute format(
+        'select array_agg(d."@ordinal" order by d."@ordinal") from pg_temp.%I d where d."@new" is not null', 'diff_' || entity_name
+    ) into ordinals;
     execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'ranges_' || entity_name, 'diff_' || entity_name);
     problems := bds_feed.write_in_ranges(
-        array[format('select bds_import.%I($1, $2, $3, %L, %L)', 'write_' || entity_name, later, given)], import.company_id, ordinals);
+        array[format('select bds_import.%I($1, $2, $3, %L, %L)', 'write_' || entity_name, later, given)], import.company_id,
+        ordinals);
     if problems = '{}' then  -- it refuses none of them alone
         raise;
     end if;
@@ -207,13 +209,16 @@ begin
     -- rows that could not be removed
     cross join lateral (select count(*) as stay from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null) r;
     if (select coalesce(sum(f.tops), 0) < import.records from pg_temp.feed_entities f) then
-        raise exception using errcode = 'BD003', message = 'not all records of the document are there to be imported; nothing was written: send it again';
+        raise exception using
+            errcode = 'BD003',
+            message = 'not all records of the document are there to be imported; nothing was written: send it again';
     end if;
     import.state := case
         when not exists (select from pg_temp.feed_errors) then 'completed'
         when import.atomic = 'true' then 'failed'
         when deleted = 0 and (
-            select (sum(f.failed) > 0 or bds_feed.is_undo(import)) and coalesce(sum(f.failed) = sum(f.rows), true) from pg_temp.feed_entities f
+            select (sum(f.failed) > 0 or bds_feed.is_undo(import)) and coalesce(sum(f.failed) = sum(f.rows), true)
+            from pg_temp.feed_entities f
         ) then 'failed'
         else 'partial'
     end;

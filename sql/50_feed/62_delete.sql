@@ -258,7 +258,8 @@ begin
             $sql$,
             'user', use.user, 'used', use.used, 'used_table', use.used_table::text, 'table', use.table_name::text,
             'condition', use.condition, 'staying', case when use.leaves is not null then format(
-                'and not exists (select from pg_temp.%I d where d.id = t.id and d."@new" is not null and (%s))', 'diff_' || use.user, use.leaves
+                'and not exists (select from pg_temp.%I d where d.id = t.id and d."@new" is not null and (%s))',
+                'diff_' || use.user, use.leaves
             ) else '' end
         ) using import.company_id;
     end loop;

@@ -1503,7 +1503,8 @@ begin
         'the batch %s[%s..%s] was not written, because of %s in it that failed', 'orderItems', b.low, b.high,
         case b.failures when 1 then 'a record' else b.failures || ' records' end)
     from batch b
-    where not exists (select from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = b.first and e.code = 'batch_failed');
+    where not exists (
+        select from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = b.first and e.code = 'batch_failed');
 end
 
 bds_import."fail_late_orderItems"(bds.imports) returns void language plpgsql
@@ -1512,7 +1513,8 @@ begin
     if import.atomic = 'batch' then
         perform bds_import."fail_batches_orderItems"(true);
     end if;
-    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_orderItems" m where m.failed) where f.name = 'orderItems';
+    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_orderItems" m where m.failed)
+    where f.name = 'orderItems';
 end
 
 bds_import."fail_orphans_orderItems"(bds.imports,text[]) returns void language plpgsql

@@ -1568,7 +1568,8 @@ begin
         'the batch %s[%s..%s] was not written, because of %s in it that failed', 'products', b.low, b.high,
         case b.failures when 1 then 'a record' else b.failures || ' records' end)
     from batch b
-    where not exists (select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = b.first and e.code = 'batch_failed');
+    where not exists (
+        select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = b.first and e.code = 'batch_failed');
 end
 
 bds_import.fail_late_products(bds.imports) returns void language plpgsql
@@ -1577,7 +1578,8 @@ begin
     if import.atomic = 'batch' then
         perform bds_import."fail_batches_products"(true);
     end if;
-    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_products" m where m.failed) where f.name = 'products';
+    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_products" m where m.failed)
+    where f.name = 'products';
 end
 
 bds_import.fail_orphans_products(bds.imports,text[]) returns void language plpgsql

@@ -2195,7 +2195,8 @@ begin
         'the batch %s[%s..%s] was not written, because of %s in it that failed', 'samples', b.low, b.high,
         case b.failures when 1 then 'a record' else b.failures || ' records' end)
     from batch b
-    where not exists (select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = b.first and e.code = 'batch_failed');
+    where not exists (
+        select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = b.first and e.code = 'batch_failed');
 end
 
 bds_import.fail_late_samples(bds.imports) returns void language plpgsql
@@ -2204,7 +2205,8 @@ begin
     if import.atomic = 'batch' then
         perform bds_import."fail_batches_samples"(true);
     end if;
-    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_samples" m where m.failed) where f.name = 'samples';
+    update pg_temp.feed_entities f set failed = (select count(*) from pg_temp."map_samples" m where m.failed)
+    where f.name = 'samples';
 end
 
 bds_import.fail_orphans_samples(bds.imports,text[]) returns void language plpgsql
