@@ -1,6 +1,6 @@
--- Unforeseen errors: a rule of a table that no check covers (a trigger that raises, an exclusion constraint) refuses a whole statement.
--- Which records it refuses is found by writing them in ranges under savepoints: what was refused is halved, what was taken doubles,
--- so that each row is tried a few times, however many are refused.
+-- Unforeseen errors: a rule of a table that no check covers (a trigger that raises, an exclusion constraint) refuses a whole
+-- statement.  Which records it refuses is found by writing them in ranges under savepoints: what was refused is halved, what was
+-- taken doubles, so that each row is tried a few times, however many are refused.
 
 create function bds_feed.is_fault_of_rows(state text)
     returns boolean
