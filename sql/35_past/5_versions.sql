@@ -121,7 +121,7 @@ create or replace function bds.version_of(company text, "when" text)
 as $$
 declare
     is_id   boolean := "when" ~ '^[0-9]{1,100}$';
-    is_name boolean := "when" ~ '^[A-Za-z]';
+    is_name boolean := "when" ~ '^[A-Za-z][A-Za-z0-9_-]{0,62}$';
     version record;
 begin
     if not coalesce(

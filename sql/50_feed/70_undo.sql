@@ -124,7 +124,7 @@ begin
     {end keys}
     {each references}
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-    select '{entity}', d."@ordinal", {field:L}, 'conflict',
+    select '{entity}', d."@ordinal", {field:L}, 'lookup_not_found',
         format('{target} %s, to which it referred, does not exist any more', d.{column:I})
     from pg_temp."diff_{entity}" d
     where d."@new" is not null and d.{column:I} is not null

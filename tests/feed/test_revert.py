@@ -313,7 +313,7 @@ def test_a_code_that_another_row_has_now_is_a_conflict_of_that_row_alone(feed: F
     assert report["state"] == "partial"
     assert problems(report) == [
         ("products.code", "code:A", "conflict"), ("products.barcode", "code:B", "conflict"),
-        ("productVariants.productId", "code:A1", "conflict"),
+        ("productVariants.productId", "code:A1", "lookup_not_found"),
     ]  # fmt: skip
     assert feed.rows("products", "code", "name", order="code") == [("A", "another"), ("B", "b")]
 
@@ -329,7 +329,7 @@ def test_a_row_whose_parent_was_deleted_since_stays_away(feed: Feed) -> None:
     feed.good(orders=[{"code": "O", "@operation": "delete"}], categories=[{"code": "K", "@operation": "delete"}])
     report = revert(feed, change_set, force=True)
     assert [(path, code) for path, _, code in problems(report)] == [
-        ("products.categoryId", "conflict"), ("orderItems.orderId", "conflict")
+        ("products.categoryId", "lookup_not_found"), ("orderItems.orderId", "conflict")
     ]  # fmt: skip
     assert feed.rows("orders", "code", "note") == [("P", None)]
 

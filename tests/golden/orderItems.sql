@@ -1324,7 +1324,7 @@ end
 bds_import."check_undo_orderItems"(text) returns void language plpgsql
 begin
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-    select 'orderItems', d."@ordinal", 'orderId', 'conflict',
+    select 'orderItems', d."@ordinal", 'orderId', 'lookup_not_found',
         format('orders %s, to which it referred, does not exist any more', d.order_id)
     from pg_temp."diff_orderItems" d
     where d."@new" is not null and d.order_id is not null
@@ -1334,7 +1334,7 @@ begin
         perform bds_import."leave_orderItems"();
     end if;
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-    select 'orderItems', d."@ordinal", 'productId', 'conflict',
+    select 'orderItems', d."@ordinal", 'productId', 'lookup_not_found',
         format('products %s, to which it referred, does not exist any more', d.product_id)
     from pg_temp."diff_orderItems" d
     where d."@new" is not null and d.product_id is not null

@@ -1380,7 +1380,7 @@ begin
         perform bds_import."leave_products"();
     end if;
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-    select 'products', d."@ordinal", 'categoryId', 'conflict',
+    select 'products', d."@ordinal", 'categoryId', 'lookup_not_found',
         format('categories %s, to which it referred, does not exist any more', d.category_id)
     from pg_temp."diff_products" d
     where d."@new" is not null and d.category_id is not null
@@ -1390,7 +1390,7 @@ begin
         perform bds_import."leave_products"();
     end if;
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-    select 'products', d."@ordinal", 'unitId', 'conflict',
+    select 'products', d."@ordinal", 'unitId', 'lookup_not_found',
         format('units %s, to which it referred, does not exist any more', d.unit_id)
     from pg_temp."diff_products" d
     where d."@new" is not null and d.unit_id is not null
