@@ -37,12 +37,12 @@ grant execute on function bds.current_company, bds.is_operator, bds.require_comp
 -- The reader: the views of the company that the session names ---------------------------------------------------------------------
 
 grant select on
-    bds.change_months, bds.changes, bds.company_positions, bds.erasures, bds.import_errors, bds.imports,
+    bds.change_months, bds.change_sets, bds.changes, bds.company_positions, bds.erasures, bds.import_errors, bds.imports,
     bds.linkage_weights, bds.mappers, bds.positions, bds.versions
     to bds_operator, bds_reader, bds_writer;
 grant execute on function
     bds.change_values, bds.diff, bds.first_change, bds.import_report, bds.row_at, bds.row_history, bds.rows_at, bds.set_range,
-    bds.set_version, bds.version_of, bds_service.find_version
+    bds.set_version, bds.version_of, bds_service.change_sets, bds_service.find_version
     to bds_operator, bds_reader, bds_writer;
 grant usage on schema past to bds_operator, bds_reader, bds_importer;  -- its views are granted by bds.register
 grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_importer;
@@ -133,8 +133,10 @@ grant execute on all functions in schema bds_feed, bds_impl, bds_revert to bds_i
 grant select on bds_impl.types to bds_importer;
 -- reverts read the log, with the names that columns had
 grant usage on schema bds_change_log, bds_registry to bds_importer;
-grant execute on function bds_change_log.names_at, bds_change_log.old_at, bds_change_log.require_unaltered,
-    bds_change_log.settle, bds_change_log.texts_at, bds_registry.base_type, bds_registry.camel_case to bds_importer;
+grant execute on function
+    bds_change_log.names_at, bds_change_log.note_change_set, bds_change_log.old_at, bds_change_log.require_unaltered,
+    bds_change_log.settle, bds_change_log.texts_at, bds_registry.base_type, bds_registry.camel_case
+    to bds_importer;
 grant select on bds.change_log, bds.clocks, bds.column_history, bds.residents to bds_importer;
 grant select on all tables in schema bds_feed to bds_importer;
 grant create on schema staging to bds_importer;

@@ -32,6 +32,10 @@ select * from (values
     ('bds.change_archive',    'company_id', 'company', true,  true,  false, null,          null, 'for ever'),
     ('bds.erasures',          'company_id', 'company', true,  true,  false, null,          null, 'for ever'),
     ('bds.versions',          'company_id', 'company', true,  true,  true,  null,          null, 'until bds.forget_version'),
+    -- bds.maintain writes both in one transaction: what a move loses of it is counted again
+    ('bds.counted_change_sets', 'company_id', 'company', true, true,  false, null,         null,
+        'as long as the last change of the set'),
+    ('bds.change_set_positions', 'company_id', 'company', true, true, false, null,         null, 'as long as the company'),
     ('bds.imports',           'company_id', 'company', true,  true,  false, 'finished_at', 'import_age',
         'BDS_IMPORT_RETENTION days after its end'),
     ('bds.import_errors',     'company_id', 'company', true,  true,  false, null,          null, 'as long as the import'),

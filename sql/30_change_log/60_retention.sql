@@ -85,6 +85,8 @@ begin
             -- Earlier months, which are expired for every company, may have to stay for a while, for a session that reads them or
             -- for hooks of others: what is before a gap is not kept, though it is there.
             delete from bds.change_months m where m.company_id = expired.company_id and m.month <= expired.month;
+            delete from bds.counted_change_sets s
+            where s.company_id = expired.company_id and s.last_at < expired.month + interval '1 month';
             done := done + 1;
         exception when lock_not_available then
             blocked := blocked || expired.company_id;  -- the next call tries again
@@ -120,6 +122,7 @@ begin
             lock table only bds.change_log in access exclusive mode;  -- before the partition, in the order of queries
             execute format('drop table %s', month.partition);
         end if;
+        delete from bds.counted_change_sets s where s.last_at < month.ends;
         done := done + 1;
     end loop;
     return done;

@@ -169,6 +169,8 @@ begin
             perform bds_feed.open_import(import.company_id, import.id, 'running');  -- raises that it was cancelled
         end if;
     end if;
+    perform bds_change_log.note_change_set(
+        import.company_id, import.id, case when bds_feed.is_undo(import) then 'revert' else 'import' end);
     if import.error_count > 0 then
         perform bds_feed.collect_errors(import);
     end if;

@@ -250,6 +250,54 @@ create policy own_company on bds.versions to bds_reader, bds_service, bds_writer
     using (company_id = current_setting('bds.company', true));
 create policy every_company on bds.versions to bds_operator using (true);
 
+-- Change sets --------------------------------------------------------------------------------------------------------------------
+
+create table bds.counted_change_sets (
+    company_id     text collate "C" not null references bds.companies (id) on delete cascade,
+    change_set_id  uuid,
+    kind           text not null,
+    actor          text not null,
+    first_id       bigint not null,
+    last_id        bigint not null,
+    first_at       timestamptz not null,
+    last_at        timestamptz not null,
+    -- {entity: {created, updated, deleted}}
+    entities       jsonb not null,
+    noted_from     bigint,
+    noted_to       bigint,
+
+    primary key (company_id, last_id),
+    constraint kind_is_known check (kind in ('import', 'revert', 'session')),
+    constraint notes_have_two_ends check ((noted_from is null) = (noted_to is null))
+);
+comment on table bds.counted_change_sets is
+    'What each change set has done, and each transaction without one, as far as it is counted; bds.change_sets is the readable view';
+comment on column bds.counted_change_sets.company_id is 'The company';
+comment on column bds.counted_change_sets.change_set_id is 'The change set; null: one transaction without a change set';
+comment on column bds.counted_change_sets.kind is 'import, revert or session';
+comment on column bds.counted_change_sets.actor is 'The actor of its last change';
+comment on column bds.counted_change_sets.first_id is 'The id of its first change';
+comment on column bds.counted_change_sets.last_id is 'The id of its last change that is counted';
+comment on column bds.counted_change_sets.first_at is 'When its first change was written';
+comment on column bds.counted_change_sets.last_at is 'When its last change that is counted was written';
+comment on column bds.counted_change_sets.entities is 'How many of its changes are of each entity and operation';
+comment on column bds.counted_change_sets.noted_from is
+    'The first change of the range that an import or revert has counted itself, when it ended, and which bds.maintain skips; null: none';
+comment on column bds.counted_change_sets.noted_to is 'The last change of that range';
+-- to which counts are added
+create unique index counted_change_sets_id on bds.counted_change_sets (company_id, change_set_id) where change_set_id is not null;
+create index counted_change_sets_noted on bds.counted_change_sets (company_id, noted_to) where noted_to is not null;
+
+create table bds.change_set_positions (
+    company_id  text collate "C" primary key references bds.companies (id) on delete cascade,
+    last_id     bigint not null,
+    counted_at  timestamptz not null
+);
+comment on table bds.change_set_positions is 'How far the changes of each company are counted by change sets';
+comment on column bds.change_set_positions.company_id is 'The company';
+comment on column bds.change_set_positions.last_id is 'The change up to which all are counted';
+comment on column bds.change_set_positions.counted_at is 'When bds.maintain counted some';
+
 -- Erasures -----------------------------------------------------------------------------------------------------------------------
 
 create table bds.erasures (
