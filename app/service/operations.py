@@ -123,6 +123,15 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         query={"after": (WHOLE, "the id of the last change seen"), "filter": ROWS["filter"]},
         headers={"Last-Event-ID": (TEXT, "the id of the last event seen")},
     ),
+    ("GET", "/c/{company}/changesets"): Operation(
+        "listChangeSets",
+        "Changes",
+        "What imports, reverts, sessions and transactions have changed, the latest first",
+        "read",
+        {200: Answer("A page", page(ref("ChangeSet"))), 410: Answer("Another generation")},
+        query={"limit": LIMIT["limit"], "before": (WHOLE, "change sets whose lastId is less"), **GENERATION},
+        headers={**POSITION, **SEEN},
+    ),
     ("GET", "/c/{company}/diff"): Operation(
         "countDifferences",
         "Changes",

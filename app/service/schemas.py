@@ -44,6 +44,8 @@ def page(items: Schema) -> Schema:
 
 
 # by name, beside those of the entities
+OPERATION_COUNTS: Schema = {"type": "object", "additionalProperties": record(created=WHOLE, updated=WHOLE, deleted=WHOLE)}
+
 SCHEMAS: Mapping[str, Schema] = {
     "Problem": {
         "type": "object",
@@ -160,6 +162,16 @@ SCHEMAS: Mapping[str, Schema] = {
     },
     "Mapper": record(name=TEXT, type=TEXT, createdAt=TIME, updatedAt=TIME),
     "Session": record(token=TEXT, expiresAt=TIME, csrf=TEXT),
+    "ChangeSet": record(
+        changeSetId=nullable(UUID),
+        kind={"type": "string", "enum": ["import", "revert", "session"]},
+        actor=TEXT,
+        firstId=WHOLE,
+        lastId=WHOLE,
+        firstAt=TIME,
+        lastAt=TIME,
+        entities=nullable(OPERATION_COUNTS),
+    ),
     "Difference": record(
         rowId=TEXT,
         operation=OPERATION,
@@ -172,7 +184,7 @@ SCHEMAS: Mapping[str, Schema] = {
         since=WHOLE,
         version=WHOLE,
         generation=WHOLE,
-        entities={"type": "object", "additionalProperties": record(created=WHOLE, updated=WHOLE, deleted=WHOLE)},
+        entities=OPERATION_COUNTS,
         notices=array(TEXT),
     ),
     "NamedVersion": record(name=TEXT, version=WHOLE, at=nullable(TIME), createdAt=TIME, actor=TEXT),

@@ -17,7 +17,7 @@ from app.errors import ServiceError
 from app.query.parse import where as parse_where
 from app.types.literals import INT8
 from app.web.actors import display_names
-from app.web.change_sets import read_groups
+from app.web.change_sets import read_sets
 from app.web.forms import Form
 from app.web.page import PageRequest
 from app.web.row_names import row_names, rows_named
@@ -51,7 +51,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         filter=filter,
         entities=list(page.database.catalog.entities),
         operations=OPERATIONS,
-        groups=None,
+        sets=None,
         changes=changes,
         names=await row_names(page, ((each["entity"], each["rowId"]) for each in changes)),
         # a page that was reached by "Newer" has an older one, and the reverse
@@ -67,23 +67,23 @@ async def show(page: PageRequest) -> web.StreamResponse:
 async def show_sets(page: PageRequest, form: Form) -> web.StreamResponse:
     """The log by change sets."""
     before = read_cursor(page, "before")
-    groups, older, position = await read_groups(page, before)
+    found = await read_sets(page, before)
     return page.render(
         "changes.html",
         form=form,
         filter="",
         entities=list(page.database.catalog.entities),
         operations=OPERATIONS,
-        groups=groups,
+        sets=found.sets,
         changes=[],
-        names=await row_names(page, (group.row for group in groups if group.size == 1)),
-        older=older,
+        names=await row_names(page, (each["row"] for each in found.sets if each["row"])),
+        older=found.sets[-1]["lastId"] if found.older else None,
         newer=None,
         is_newest=before is None,
         filters=dict.fromkeys(FIELDS, ""),
         stream=f"/c/{page.company}/changes/stream?filter=" if before is None else None,
-        position=position,
-        actors=await display_names(page, (group.actor for group in groups)),
+        position=found.newest,
+        actors=await display_names(page, (each["actor"] for each in found.sets)),
     )
 
 

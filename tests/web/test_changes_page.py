@@ -187,8 +187,7 @@ def test_the_log_has_a_line_for_each_change_set(anna: Visitor, filled: Operator,
 
 
 def test_pages_of_change_sets_reach_every_change(anna: Visitor, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change_sets, "GROUPS", 2)
-    monkeypatch.setattr(change_sets, "WINDOWS", (3, 10, 1_000))
+    monkeypatch.setattr(change_sets, "SETS", 2)
     page = anna.get("/changes?company=demo")
     found: list[str] = sets(page)
     while older := page.all("//a[@rel='next']/@href"):

@@ -1,0 +1,64 @@
+"""The log by change sets: what each import, revert, session or transaction has done, as `GET /c/{company}/changesets` lists it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+from app.changes.rows import Answer
+from app.database.database import Database
+from app.database.listing import listing
+from app.database.session import Session
+from app.errors import QueryError
+from app.query.check.moments import check_generation
+from app.types.literals import INT8
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 10_000
+
+ITEM: LiteralString = """
+    select json_object('changeSetId': s.change_set_id, 'kind': s.kind, 'actor': s.actor, 'firstId': s.first_id, 'lastId': s.last_id,
+        'firstAt': bds_service.api_time(s.first_at), 'lastAt': bds_service.api_time(s.last_at),
+        'entities': (
+            select json_object_agg(c.key, json_object(
+                'created': c.value -> 'created', 'updated': c.value -> 'updated', 'deleted': c.value -> 'deleted' returning json)
+                order by e.ordinal, c.key)
+            from jsonb_each(s.entities) c left join bds.entities e on e.name = c.key
+        ) returning json)
+    from bds_service.change_sets(%s, %s, %s) s
+"""
+
+
+async def list_change_sets(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:
+    """Read `{"data": [change sets], "hasMore": bool}` by `limit` and `before`, the latest first.  Raises QueryError."""
+    limit, before = read_parameters(params)
+    async with database.session(company) as connection:
+        body = json.dumps(await read_page(connection, company, before, limit), ensure_ascii=False, separators=(",", ":")).encode()
+    # what maintenance counts changes the list without a change of the data
+    return Answer(body, repr(body))
+
+
+async def read_page(connection: Session, company: str, before: int | None, limit: int) -> dict[str, Any]:
+    """The latest change sets whose last change is before one; None: before none."""
+    return await listing(connection, ITEM, (company, before), limit)
+
+
+def read_parameters(params: Sequence[tuple[str, str]]) -> tuple[int, int | None]:
+    """Return limit and before.  Raises QueryError."""
+    given: dict[str, str] = {}
+    for name, value in params:
+        if name not in ("limit", "before", "generation"):
+            raise QueryError(f"expected limit, before or generation, got {name}", target=name)
+        if name in given:
+            raise QueryError(f"{name} is given twice", target=name)
+        given[name] = value
+    check_generation(given.pop("generation", None))
+    for name, most, expected in (
+        ("limit", MAX_LIMIT, f"a whole number from 1 to {MAX_LIMIT:,}"),
+        ("before", INT8[-1], "the lastId of a change set"),
+    ):
+        text = given.get(name, "1")
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):
+            raise QueryError(f"{name}: expected {expected}, got {text!r}", target=name)
+    return int(given.get("limit", DEFAULT_LIMIT)), int(given["before"]) if "before" in given else None
