@@ -1,4 +1,4 @@
-"""Differences and names of versions over HTTP: routes, scopes, statuses, headers; and the same at the command line."""
+"""Differences, names of versions and change sets over HTTP: routes, scopes, statuses, headers; and the same at the command line."""
 
 from __future__ import annotations
 
@@ -54,6 +54,47 @@ def test_a_difference_is_answered_with_a_tag_and_the_generation(service: Service
     ):
         assert service.ask(path).status == status, path
     assert service.ask("/c/demo/units/1?version=1&generation=1").status == 200
+
+
+def test_change_sets_are_listed_page_by_page(service: Service) -> None:
+    change_set = "3f0c6a52-9d2e-4c1b-8a57-6f1f0a4f9d11"
+    company = service.operator.company("sets")
+    service.operator.write(company, "insert into data.units (code, name) values ('A', 'a')", actor="ann", change_set=change_set)
+    service.operator.write(company, "insert into data.units (code, name) values ('B', 'b'), ('C', 'c')", actor="ben")
+    service.operator.write(company, "delete from data.units where code = 'A'", actor="ben", change_set=change_set)
+    times = dict(service.operator.rows("select id, bds_service.api_time(created_at) from bds.changes where company_id = 'sets'"))
+    authorization = "Bearer " + service.operator.key(company, scopes=("read",))
+    expected = [
+        {"changeSetId": id, "kind": "session", "actor": "ben", "firstId": first, "lastId": last, "firstAt": times[first],
+         "lastAt": times[last], "entities": {"units": {"created": created, "updated": 0, "deleted": deleted}}}
+        for id, first, last, created, deleted in ((change_set, 1, 4, 1, 1), (None, 2, 3, 2, 0))
+    ]  # fmt: skip
+    path = "/c/sets/changesets"
+    for counted in (False, True):
+        reply = service.ask(path, authorization=authorization)
+        assert (reply.status, reply.json) == (200, {"data": expected, "hasMore": False}), counted
+        assert reply.headers["X-BDS-Generation"] == "1"
+        assert service.ask(path, authorization=authorization, If_None_Match=reply.headers["ETag"]).status == 304
+        first = service.ask(f"{path}?limit=1", authorization=authorization)
+        assert first.json == {"data": expected[:1], "hasMore": True} and first.headers["ETag"] != reply.headers["ETag"]
+        assert service.ask(f"{path}?before=4&limit=1&generation=1", authorization=authorization).json["data"] == expected[1:]
+        assert service.ask(f"{path}?before=3", authorization=authorization).json == {"data": [], "hasMore": False}
+        service.operator.rows("select bds_change_log.count_change_sets()")
+    for query, target in (
+        ("limit=0", "limit"),
+        ("limit=10001", "limit"),
+        ("limit=ten", "limit"),
+        ("before=0", "before"),
+        ("before=-1", "before"),
+        ("before=9223372036854775808", "before"),
+        ("before=%D9%A1", "before"),
+        ("before=1&before=2", "before"),
+        ("offset=1", "offset"),
+    ):
+        refused = service.ask(f"{path}?{query}", authorization=authorization)
+        assert (refused.status, refused.json["target"]) == (400, target), query
+    assert service.ask(f"{path}?generation=2", authorization=authorization).status == 404
+    assert service.ask("/c/demo/changesets", authorization=authorization).status == 403
 
 
 def test_a_name_is_given_moved_listed_and_taken(service: Service) -> None:

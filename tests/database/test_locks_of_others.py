@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.slow, NO_MONTHS]
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
-COMPARE, COUNT, DEAD, OLD, MAKE, EXPIRE = (
-    "compare rows with the log", "count problems", "end dead imports", "forget old imports", "make months of the log",
-    "expire months of the log",
+COMPARE, COUNT, DEAD, OLD, SETS, MAKE, EXPIRE = (
+    "compare rows with the log", "count problems", "end dead imports", "forget old imports", "count change sets",
+    "make months of the log", "expire months of the log",
 )  # fmt: skip
 MAINTAIN = b"select step, done, problem from bds.maintain(import_age => '1 day', compare_age => '0')"
 # what each step has to do
-DUE = {COMPARE: 1, COUNT: 1, DEAD: 2, OLD: 1, MAKE: 1, EXPIRE: 3}
+DUE = {COMPARE: 1, COUNT: 1, DEAD: 2, OLD: 1, SETS: 6, MAKE: 1, EXPIRE: 3}
 NOTHING = dict.fromkeys(DUE, 0)
 HELD = [
     # a session that reads or writes, and sleeps with its transaction open
@@ -34,11 +34,12 @@ HELD = [
     ("share", "bds.change_log", {MAKE: 0, EXPIRE: 0}),
     ("share", "bds.imports", {DEAD: 0, OLD: 0}),
     ("share", "bds.change_months", {MAKE: 0, EXPIRE: 2}),
+    ("share", "bds.counted_change_sets", {SETS: 0, EXPIRE: 0}),
     # one that changes a table
     ("access exclusive", "data.units", {COUNT: 0}),
-    ("access exclusive", "bds.change_log", {COMPARE: 0, COUNT: 0, MAKE: 0, EXPIRE: 0}),
+    ("access exclusive", "bds.change_log", {COMPARE: 0, COUNT: 0, SETS: 0, MAKE: 0, EXPIRE: 0}),
     ("access exclusive", "bds.clocks", NOTHING),
-    ("access exclusive", "bds.imports", {COUNT: 0, DEAD: 0, OLD: 0}),
+    ("access exclusive", "bds.imports", {COUNT: 0, DEAD: 0, OLD: 0, SETS: 0}),
     ("access exclusive", "staging.i1_errors", {DEAD: 1}),
 ]  # fmt: skip
 

@@ -80,13 +80,14 @@ def holding(feed: Feed, *statements: str) -> Iterator[None]:
         other.rollback()
 
 
-PHASES = ["receiving", "staging", "comparing", "writing"]
+PHASES = ["receiving", "staging", "comparing", "writing", "noting"]
+SETS = "select s.change_set_id, s.first_id, s.last_id, s.entities from bds.change_sets s where s.company_id = %s order by s.last_id"
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
     feed.good(units=[{"code": "U0", "name": "before"}], customers=[{"code": "C", "name": "c"}])
-    before, log = feed.stored(), feed.log()
+    before, log, sets = feed.stored(), feed.log(), feed.ask(SETS, feed.company)
     with command(feed) as process:
         assert process.stdin is not None
         process.stdin.write(b'{"units": [' + units(0, LARGE // 1000))
@@ -109,6 +110,7 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
             lock = {
                 "comparing": f"select bds.set_context('{feed.company}'), bds.lock_company('{feed.company}')",
                 "writing": f"select from data.units where company_id = '{feed.company}' for update",
+                "noting": "lock table bds.counted_change_sets in share mode",  # all is written, the counts are not
             }[phase]
             with holding(feed, lock):
                 process.stdin.write(b"]}")
@@ -120,8 +122,9 @@ def test_a_killed_import_leaves_nothing(feed: Feed, phase: str) -> None:
         process.wait()
     wait_until(lambda: reaped(feed))
     assert feed.staged() == 0
-    assert (feed.stored(), feed.log()) == (before, log)
+    assert (feed.stored(), feed.log(), feed.ask(SETS, feed.company)) == (before, log, sets)
     assert feed.good(units=[{"code": "U0", "name": "after"}]) == {"units": {"updated": 1}}
+    assert feed.ask(SETS, feed.company)[1][1:] == (3, 3, {"units": {"created": 0, "updated": 1, "deleted": 0}})
 
 
 def stopped_at_rest(feed: Feed, process: subprocess.Popen[bytes]) -> bool:
