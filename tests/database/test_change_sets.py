@@ -162,6 +162,10 @@ def check(operator: Operator) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_counts_are_those_of_the_log_whoever_counts_and_whenever(acme: Operator, seed: int) -> None:
     history = History(acme, seed)
+    [(id,)] = acme.rows(
+        "select bds.import_document('acme', %s) ->> 'importId'", (json.dumps({"units": [{"code": "A", "name": "a"}]}),)
+    )
+    acme.rows("select bds.revert('acme', %s)", (id,))
     for _ in range(40):
         history.step()
         check(acme)
@@ -234,9 +238,45 @@ def test_what_is_no_longer_kept_is_not_listed_and_goes_with_its_month(acme: Oper
     acme.rows(COUNT)
     acme.connection.execute("update bds.change_months set first_id = 2 where company_id = 'acme'")
     assert [each[0] for each in found(acme)] == ["changes from 3", B]
+    acme.connection.execute("update bds.change_months set first_id = 1 where company_id = 'acme'")
+    check(acme)  # as if the month had been attached again
+    acme.connection.execute("update bds.change_months set first_id = 2 where company_id = 'acme'")
     acme.write("acme", "insert into data.units (code, name) values ('D', 'd')", change_set=A)
     [(set, *_, first, last, _, _, counts), *_] = found(acme)
     assert (set, first, last, counts["units"]["created"]) == (A, 1, 4, 2), "one whose last change is kept is listed whole"
+
+
+READ = """
+    select coalesce(sum(coalesce(t.seq_tup_read, 0) + coalesce(t.idx_tup_fetch, 0)), 0)::int
+    from pg_stat_xact_all_tables t where starts_with(t.relname, 'change_log')
+"""
+
+
+def newest(operator: Operator) -> tuple[Any, int]:
+    """The counts of the newest change set, and how many records of the log were read for all."""
+    with operator.connection.transaction():
+        [(before,)] = operator.rows(READ)
+        counts = found(operator)[0][-1]
+        [(after,)] = operator.rows(READ)
+    return counts, after - before
+
+
+def test_the_records_of_a_long_change_set_are_not_read(acme: Operator) -> None:
+    acme.write("acme", "insert into data.categories (code, name) values ('A', 'a')")
+    [(id,)] = acme.rows("select bds.import_begin('acme')")
+    [(table,)] = acme.rows("select bds.import_stage('acme', %s, 'units')", (id,))
+    acme.connection.execute(
+        f"""insert into {table} ("@ordinal", code, name) select n, 'I' || n, 'i' from generate_series(1, 15000) n""".encode()
+    )
+    acme.rows("select bds.import_run('acme', %s)", (id,))
+    assert newest(acme) == ({"units": {"created": 15000, "updated": 0, "deleted": 0}}, 1)
+    acme.write("acme", "update data.units set name = 's'", change_set=A)
+    shrink(acme, "uncounted_sets", _100000="14999")
+    counts, read = newest(acme)
+    assert counts is None and read < 100
+    acme.rows(COUNT)
+    assert newest(acme) == ({"units": {"created": 0, "updated": 15000, "deleted": 0}}, 0)
+    check(acme)
 
 
 def test_a_company_that_is_deleted_takes_its_counts_along(acme: Operator) -> None:

@@ -198,6 +198,24 @@ def test_pages_of_change_sets_reach_every_change(anna: Visitor, service: Service
     assert found == sets(anna.get("/changes?company=demo"))
 
 
+def test_a_change_set_that_is_not_counted_yet_leads_to_its_changes(anna: Visitor, filled: Operator) -> None:
+    [(text,)] = filled.rows("select pg_get_functiondef('bds_change_log.uncounted_sets'::regproc)")
+    filled.connection.execute(text.replace("100000", "0").encode())
+    try:
+        filled.write(
+            "second",
+            "insert into data.units (company_id, code, name) select 'second', 'L' || n, 'long' from generate_series(1, 10001) n",
+            change_set="3f0c6a52-9d2e-4c1b-8a57-6f1f0a4f9d12",
+        )
+        page = anna.get("/changes?company=second")
+        assert sets(page)[0] == "not counted yet" and page.all("//td[@data-label='Changes']")[0] == "–"
+        [leads] = page.tree.xpath("//a[.='not counted yet']/@href")
+        assert len(ids(anna.get(leads))) == 50
+    finally:
+        filled.connection.execute(text.encode())
+    assert sets(anna.get("/changes?company=second"))[0] == "10,001 creates units"
+
+
 def test_a_row_is_found_by_its_code(anna: Visitor, filled: Operator) -> None:
     page = anna.get("/changes?" + urlencode({"company": "demo", "row": "U77"}))
     assert [" ".join(each.split()) for each in page.all("//td[@data-label='Row']")] == ["units U77 unit"]
