@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -201,6 +203,40 @@ def test_long_transactions_are_not_counted_until_maintenance_and_their_ends_are_
             uncounted += each[-1] is None
     assert uncounted
     history.maintain()
+    check(acme)
+
+
+@pytest.mark.slow
+def test_counts_are_those_of_the_log_while_writers_and_maintenance_are_at_work(
+    acme: Operator, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    def work(number: int) -> None:
+        history = History(Operator(connect()), number)
+        history.number = 1000 * number  # codes of its own
+        for _ in range(25):
+            history.random.choice([history.sessions, history.small_import, history.together, history.undone])()
+
+    def maintain() -> None:
+        session = connect()
+        while not done.is_set():
+            assert {problem and problem[:5] for _, problem in session.execute(COUNT.encode())} <= {None, "55P03", "40P01"}
+
+    done, reader = threading.Event(), Operator(connect())
+    reader.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    with ThreadPoolExecutor() as threads:
+        maintenance = threads.submit(maintain)
+        writers = [threads.submit(work, number) for number in (1, 2)]
+        try:
+            while not all(writer.done() for writer in writers):
+                with reader.connection.transaction():
+                    check(reader)
+            for writer in writers:
+                writer.result()
+        finally:
+            done.set()
+        maintenance.result()
+    check(acme)
+    assert acme.rows(COUNT)[0][1] is None
     check(acme)
 
 
