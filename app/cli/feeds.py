@@ -16,6 +16,7 @@ from app.cli.remote import KEY_FILE, URL, given_service, segment
 from app.config import Config
 from app.database import connections
 from app.formats import READABLE_LABELS
+from app.query.check.moments import absolute
 from app.tasks import interruptible
 
 SHOWN = 100  # imports in a list
@@ -61,6 +62,29 @@ def revert_import(options: argparse.Namespace, config: Config) -> int:
             url = connections.resolve_company(config, options.company)
             how = {"dry_run": options.dry_run, "force": options.force}
             report = run_revert(url, config, options.company, {"changeSet": options.id}, show, **how)
+    return _report(report, options)
+
+
+def go_back(options: argparse.Namespace, config: Config) -> int:
+    """`bds revert`: undo a range of changes, or a change set."""
+    from app.cli.imports import run_revert, showing
+
+    given = {"to": options.to, "from": options.since, "changeSet": options.change_set, "actor": options.actor}
+    selection: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    for name in ("to", "from"):
+        if name in selection:
+            selection[name] = absolute(selection[name])
+    selection |= {name: values for name, values in (("entities", options.entity), ("rows", options.row)) if values}
+    if not selection.keys() & {"to", "from", "changeSet"}:
+        options.refuse("expected --to, --from or --change-set")
+    stdio.require_output()
+    service = given_service(options, config)
+    with interruptible(), showing(None) as show:
+        if service:
+            report = service.go_back(options.company, {**selection, "dryRun": options.dry_run, "force": options.force}, show)
+        else:
+            url = connections.resolve_company(config, options.company)
+            report = run_revert(url, config, options.company, selection, show, dry_run=options.dry_run, force=options.force)
     return _report(report, options)
 
 
@@ -151,6 +175,38 @@ of this name is ./revert.""",
         (
             ID,
             COMPANY,
+            DRY_RUN,
+            argument("--force", action="store_true", help="undo rows that were changed later, too"),
+            JSON,
+            URL,
+            KEY_FILE,
+        ),
+    ),
+    Command(
+        "revert",
+        go_back,
+        "undo changes: back to a version, a range of changes, a change set; as an import of its own",
+        """\
+  bds revert acme --to yesterday --dry-run             what would change
+  bds revert acme --to 2026-11-20T08:00Z --entity products
+  bds revert acme --from -2h --actor anna@example.com
+Rows of a range that were changed later stay unless --force. What was registered later stays as it is.""",
+        (
+            argument("company", metavar="COMPANY", help="the company"),
+            argument("--to", metavar="WHEN", help="the version to go back to; with --from the end of the range"),
+            argument("--from", dest="since", metavar="WHEN", help="undo the changes after this version"),
+            argument("--change-set", type=read_id, metavar="ID", help="undo this change set"),
+            argument(
+                "--entity", action="append", default=[], metavar="E", help="an entity alone, with its children; may be repeated"
+            ),
+            argument(
+                "--row",
+                action="append",
+                default=[],
+                metavar="E/LOOKUP",
+                help="a row alone, such as products/code:A1; the same",
+            ),
+            argument("--actor", metavar="NAME", help="the changes of this actor alone"),
             DRY_RUN,
             argument("--force", action="store_true", help="undo rows that were changed later, too"),
             JSON,

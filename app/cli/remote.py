@@ -93,9 +93,9 @@ class Remote:
                 raise
             raise OSError(error.errno or 0, error.strerror or str(error) or type(error).__name__, self.url) from None
 
-    def get(self, path: str, method: str = "GET", headers: Mapping[str, str] = NONE) -> Any:
+    def get(self, path: str, method: str = "GET", headers: Mapping[str, str] = NONE, body: bytes | None = None) -> Any:
         """The JSON of an answer, None if it has no body."""
-        with self.ask(method, path, None, headers) as (response, _), self._named_errors():
+        with self.ask(method, path, None if body is None else iter([body]), headers) as (response, _), self._named_errors():
             content = response.read()
         return json.loads(content) if content else None
 
@@ -129,6 +129,12 @@ class Remote:
     def revert(self, company: str, id: str, given: Mapping[str, str], show: Callable[[str, int, int, int], None]) -> dict[str, Any]:
         """Undo a change set and wait for the end; returns the report."""
         report = self.get(f"/api/{segment(company)}/imports/{segment(id)}/revert?{urlencode(given)}", "POST", ASYNC)
+        return self._await_end(company, report, show)
+
+    def go_back(self, company: str, selection: Mapping[str, Any], show: Callable[[str, int, int, int], None]) -> dict[str, Any]:
+        """Undo what is selected and wait for the end; returns the report."""
+        headers = {**ASYNC, "Content-Type": "application/json"}
+        report = self.get(f"/api/{segment(company)}/revert", "POST", headers, json.dumps(selection).encode())
         return self._await_end(company, report, show)
 
     def _await_end(self, company: str, report: dict[str, Any], show: Callable[[str, int, int, int], None]) -> dict[str, Any]:

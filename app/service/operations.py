@@ -245,6 +245,21 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("A page", page(ref("RecordError")))},
         query=LIMIT,
     ),
+    ("POST", "/api/{company}/revert"): Operation(
+        "revert",
+        "Import",
+        "Undo changes, as an import of its own: back to a version, a range, a change set; of entities, rows or an actor",
+        "import",
+        {
+            200: REPORT,
+            202: Answer("The report so far, with Prefer: respond-async", ref("ImportReport")),
+            409: Answer("The change set is an import under way"),
+            410: Answer("The changes are no longer kept in the log"),
+            422: Answer("The report; nothing was undone", ref("ImportReport")),
+        },
+        headers={"Prefer": (TEXT, "`respond-async`: answer at once")},
+        body={"application/json": ref("RevertSelection")},
+    ),
     ("GET", "/api/{company}/versions"): Operation(
         "listVersions",
         "Versions",

@@ -144,7 +144,12 @@ SCHEMAS: Mapping[str, Schema] = {
             "atomic": {"type": ["string", "boolean"]},
             "dryRun": TRUTH,
             "reverts": UUID,
+            "undoes": ANYTHING,
             "force": TRUTH,
+            "notices": array(TEXT),
+            "rows": array(
+                record(row=TEXT, operation=OPERATION, columns=array(TEXT), old=nullable(ANYTHING), new=nullable(ANYTHING))
+            ),
             "actor": TEXT,
             "file": nullable(TEXT),
             "mapper": nullable(TEXT),
@@ -186,6 +191,20 @@ SCHEMAS: Mapping[str, Schema] = {
         generation=WHOLE,
         entities=OPERATION_COUNTS,
         notices=array(TEXT),
+    ),
+    "RevertSelection": record(
+        ("changeSet", "to", "from", "entities", "rows", "actor", "dryRun", "force", "generation"),
+        **{
+            "changeSet": UUID,
+            "to": {"type": ["integer", "string"]},
+            "from": {"type": ["integer", "string"]},
+            "entities": array(TEXT),
+            "rows": array(TEXT),
+            "actor": TEXT,
+            "dryRun": TRUTH,
+            "force": TRUTH,
+            "generation": WHOLE,
+        },
     ),
     "NamedVersion": record(name=TEXT, version=WHOLE, at=nullable(TIME), createdAt=TIME, actor=TEXT),
     "Index": record(entities=array(record(name=TEXT, url=TEXT)), links={"type": "object", "additionalProperties": TEXT}),

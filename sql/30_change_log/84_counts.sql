@@ -29,7 +29,6 @@ create function bds_change_log.count_records(company text, ids int8multirange)
     )
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
     -- Whatever the planner expects of a company that its statistics do not have: ranges are read by the key, and the few groups of
     -- many records are hashed.  A small import has no time for planning.
     set enable_bitmapscan = off
@@ -80,26 +79,21 @@ $$;
 comment on function bds_change_log.count_records(text, int8multirange) is
     'Counts records by change set, or transaction without one, entity and operation; the actor is that of the last record';
 
-create function bds_change_log.edge_of(
-    company text, inside bigint, outside bigint, since timestamptz, is_whole boolean default false
-)
+create function bds_change_log.edge_of(company text, inside bigint, outside bigint, since timestamptz)
     returns bigint
     language plpgsql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
-    own    record;
+    own    xid8 := (
+        select l.transaction_id from bds.change_log l where l.company_id = company and l.id = inside and l.created_at >= since
+    );
     middle bigint;
 begin
-    select l.transaction_id, l.created_at, l.change_set_id into own
-    from bds.change_log l
-    where l.company_id = company and l.id = inside and l.created_at >= since;
     while abs(outside - inside) > 1 loop
         middle := (inside + outside) / 2;
         perform from bds.change_log l
-        where l.company_id = company and l.id = middle and l.created_at >= since and l.transaction_id = own.transaction_id
-            and (is_whole or l.created_at = own.created_at and l.change_set_id is not distinct from own.change_set_id);
+        where l.company_id = company and l.id = middle and l.created_at >= since and l.transaction_id = own;
         if found then
             inside := middle;
         else
@@ -109,15 +103,14 @@ begin
     return inside;
 end
 $$;
-comment on function bds_change_log.edge_of(text, bigint, bigint, timestamptz, boolean) is
-    'The last change, from one inside towards one outside, that the same statement has written, or transaction if is_whole; since: a '
-    'month that is not later than any of them';
+comment on function bds_change_log.edge_of(text, bigint, bigint, timestamptz) is
+    'The last change, from one inside towards one outside, that the same transaction has written; since: a month that is not later '
+    'than any of them';
 
 create function bds_change_log.uncounted_ids(company text, first_kept bigint, last bigint)
     returns int8multirange
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select int8multirange(int8range(c.last_id, greatest(last, c.last_id), '(]')) - coalesce((
         select range_agg(int8range(s.noted_from, s.noted_to, '[]'))
@@ -134,7 +127,6 @@ comment on function bds_change_log.uncounted_ids(text, bigint, bigint) is
 create function bds_change_log.keep_counts(company text, ids int8multirange, noted uuid default null, noted_kind text default null)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
     set plan_cache_mode = force_generic_plan
 as $$
 begin
@@ -142,7 +134,7 @@ begin
         company_id, change_set_id, kind, actor, first_id, last_id, first_at, last_at, entities, noted_from, noted_to
     )
     select company, r.change_set_id,
-        coalesce(noted_kind, case when i.id is null then 'session' when i.reverts is null then 'import' else 'revert' end),
+        coalesce(noted_kind, case when i.id is null then 'session' when i.undoes is null then 'import' else 'revert' end),
         r.actor, r.first_id, r.last_id, r.first_at, r.last_at, r.entities,
         case when noted is not null then r.first_id end, case when noted is not null then r.last_id end
     from bds_change_log.count_records(company, ids) r
@@ -189,7 +181,6 @@ comment on function bds_change_log.note_change_set(text, uuid, text) is
 create function bds_change_log.count_company(company text, ends_at timestamptz)
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     first_kept bigint := bds.first_change(company);
@@ -201,7 +192,7 @@ declare
 begin
     while counted < last and clock_timestamp() < ends_at loop
         -- whole transactions
-        upto := bds_change_log.edge_of(company, least(counted + 100000, last), last + 1, '-infinity', true);
+        upto := bds_change_log.edge_of(company, least(counted + 100000, last), last + 1, '-infinity');
         perform bds_change_log.keep_counts(company, bds_change_log.uncounted_ids(company, first_kept, upto));
         insert into bds.change_set_positions as p (company_id, last_id, counted_at) values (company, upto, clock_timestamp())
         on conflict (company_id) do update set last_id = excluded.last_id, counted_at = excluded.counted_at;
@@ -217,7 +208,6 @@ comment on function bds_change_log.count_company(text, timestamptz) is
 create function bds_change_log.count_change_sets()
     returns bigint
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     ends_at constant timestamptz := clock_timestamp() + interval '1 second';  -- the next call goes on

@@ -271,7 +271,8 @@ create table bds.counted_change_sets (
     constraint notes_have_two_ends check ((noted_from is null) = (noted_to is null))
 );
 comment on table bds.counted_change_sets is
-    'What each change set has done, and each transaction without one, as far as it is counted; bds.change_sets is the readable view';
+    'What each change set has done, and each transaction without one, as far as it is counted; bds.change_sets is the readable '
+    'view';
 comment on column bds.counted_change_sets.company_id is 'The company';
 comment on column bds.counted_change_sets.change_set_id is 'The change set; null: one transaction without a change set';
 comment on column bds.counted_change_sets.kind is 'import, revert or session';
@@ -282,7 +283,8 @@ comment on column bds.counted_change_sets.first_at is 'When its first change was
 comment on column bds.counted_change_sets.last_at is 'When its last change that is counted was written';
 comment on column bds.counted_change_sets.entities is 'How many of its changes are of each entity and operation';
 comment on column bds.counted_change_sets.noted_from is
-    'The first change of the range that an import or revert has counted itself, when it ended, and which bds.maintain skips; null: none';
+    'The first change of the range that an import or revert has counted itself, when it ended, and which bds.maintain skips; null: '
+    'none';
 comment on column bds.counted_change_sets.noted_to is 'The last change of that range';
 -- to which counts are added
 create unique index counted_change_sets_id on bds.counted_change_sets (company_id, change_set_id) where change_set_id is not null;

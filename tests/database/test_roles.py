@@ -116,7 +116,7 @@ COLUMNS = {
 DEFINERS = {
     "bds_analyst": "",
     "bds_reader": "diff find_version set_range set_version version_of change_sets change_values authenticate count_changes count_rows first_change import_report row_at row_history rows_at match_filters rows_where",
-    "bds_writer": """forget_version name_version diff find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report
+    "bds_writer": """restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report
         import_rows import_run import_stage lock_company revert
         row_at row_history rows_at set_context""",
     "bds_service": """find_version forget_version name_version authenticate backlog begin_attempt begin_session count_wrong create_company create_hook create_key create_user delete_company delete_hook delete_mapper delete_user
@@ -124,12 +124,12 @@ DEFINERS = {
         password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_access set_context set_password test_hook update_hook whole_tenants""",
     "bds_worker": """diff find_version set_range set_version version_of change_sets change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries import_report record_attempts refit_hook release_leases renew_leases route_changes row_at row_history rows_at
         match_filters rows_where""",
-    "bds_operator": """forget_version name_version diff find_version set_range set_version version_of change_sets change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
+    "bds_operator": """restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
         delete_mapper delete_user erase first_change grant_company forget_deliveries import_begin import_cancel import_document import_fail
         import_note_positions import_progress import_received import_report import_rows import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revert revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
         set_access set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
-    "bds_importer": """forget_version name_version diff find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
+    "bds_importer": """preview restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
         import_run import_stage lock_company note_change_set refuse_company require_unaltered revert row_at row_history rows_at rows_where set_context settle""",
     "bds_dispatcher": """diff find_version set_range set_version version_of change_sets change_values authenticate filter_columns claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
         import_report lock_hook
@@ -151,7 +151,9 @@ AS = {
     "import_run": "bds_importer",
     "import_stage": "bds_importer",
     "match_filters": "bds_reader",
+    "restore": "bds_importer",
     "revert": "bds_importer",
+    "revert_range": "bds_importer",
     "rows_where": "bds_reader",
     **dict.fromkeys(HOOKS.split(), "bds_dispatcher"),
 }
@@ -172,7 +174,7 @@ SCHEMAS = {  # schema -> roles with USAGE; with CREATE
     "bds_shards": ((), ()),
     "bds_webhooks": (("bds_dispatcher",), ("bds_dispatcher",)),
     "data": (("bds_writer", "bds_operator", "bds_importer"), ()),
-    "bds_past": ((), ()),
+    "bds_past": (("bds_importer",), ()),
     "my": (("bds_analyst",), ()),
     "past": (("bds_reader", "bds_operator", "bds_importer", "bds_worker", "bds_dispatcher"), ()),
     "public": (ROLES, ()),
@@ -376,7 +378,7 @@ def test_functions_of_bds_are_in_the_documents_and_others_are_called_by_the_serv
     functions = "select p.proname::text from pg_proc p where p.pronamespace = %s::regnamespace"
     public = [name for (name,) in operator.rows(functions, ("bds",))]
     documents = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))))
-    assert [name for name in public if not re.search(rf"\bbds\.{name}\b", documents)] == [] and len(public) <= 55
+    assert [name for name in public if not re.search(rf"\bbds\.{name}\b", documents)] == [] and len(public) <= 60
     by_views = operator.rows(
         "select p.proname::text from pg_depend d join pg_rewrite w on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid"
         " join pg_proc p on d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid where p.pronamespace = 'bds_service'::regnamespace"
