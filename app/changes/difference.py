@@ -49,7 +49,7 @@ class Range:
         """A reader's transaction whose views of a range have what differs, and the two versions.  Raises ServiceError."""
         require_position(max(self.since.version or 0, self.until.version or 0))
         async with database.session(company) as connection, connection.transaction():
-            yield connection, *await name_range(connection, company, self.since, self.until, entity)
+            yield connection, *await name_range(connection, company, self.since, self.until, [entity] if entity else ())
 
 
 def read_parameters(params: Sequence[tuple[str, str]], takes: Sequence[str] = ()) -> dict[str, str]:

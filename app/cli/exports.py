@@ -10,13 +10,11 @@ from typing import BinaryIO
 
 from app.config import Config
 from app.database import connections, replicas
-from app.database.past import open_past
 from app.errors import ServiceError
-from app.export import statements, to_xml
+from app.export import content, to_xml
 from app.export.output import find_output, write
-from app.export.read import Reader
+from app.export.read import open_reader
 from app.export.request import read_parameters, read_request
-from app.export.shape import line_shape
 from app.formats import SCHEMA
 
 Show = Callable[[int, int, int], None]  # rows so far, rows in all, bytes so far
@@ -33,16 +31,13 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
         if entity not in catalog:
             raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
         request = read_request(catalog, catalog[entity], company, read_parameters(list(given.items())))
-        if request.moment:
-            await open_past(connection, company, request.moment)
         file = await find_output(connection, request)
         if request.format is SCHEMA:
             out.write(to_xml.schema(request))
             return
-        inner = line_shape(request.query).collection if request.format.is_flat else None  # lines; the others have records
         request = replace(request, schema=f"{entity}.{SCHEMA.extension}")
-        reader = Reader(connection, config.statement_timeout)
-        (total,) = await reader.one(statements.count(request.query, company, inner))
+        request, reader = await open_reader(connection, request, config.statement_timeout)
+        (total,) = await reader.one(content.count(request))
         rows = written = 0
 
         def on_rows(count: int) -> None:

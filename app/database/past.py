@@ -69,24 +69,23 @@ async def name_version(connection: psycopg.AsyncConnection[Any], company: str, m
 
 
 async def name_range(
-    connection: psycopg.AsyncConnection[Any], company: str, since: Moment, until: Moment, entity: str | None = None
+    connection: psycopg.AsyncConnection[Any], company: str, since: Moment, until: Moment, entities: Sequence[str] = ()
 ) -> tuple[Past, Past]:
     """Find the versions of two moments and set them for a transaction: the views of a range have what differs.
 
-    entity: what has to be registered at the earlier one.  Raises ServiceError as name_version does, malformed_request for ends in
+    entities: what has to be registered at the earlier one.  Raises ServiceError as name_version does, malformed_request for ends in
     the wrong order.
     """
     await connection.execute("lock table bds.changes in access share mode")
     # each row by its index: what is between two versions is little beside the log
     await connection.execute("set local enable_hashjoin = off; set local enable_mergejoin = off")
-    ends = [
-        await _find(connection, NAME_SINCE, company, since, entity=entity),
-        await _find(connection, NAME_VERSION, company, until),
-    ]
-    earlier, later = (end.kept() for end in ends)
-    if (first := ends[0].registered) is not None:
-        message = f"{entity} was not registered at version {earlier.version}: expected {first} or later"
-        raise ServiceError("gone", message, target=since.target, firstId=first)
+    begun = {entity: await _find(connection, NAME_SINCE, company, since, entity=entity) for entity in entities or (None,)}
+    ended = await _find(connection, NAME_VERSION, company, until)
+    earlier, later = next(iter(begun.values())).kept(), ended.kept()
+    for entity, found in begun.items():
+        if (first := found.registered) is not None:
+            message = f"{entity} was not registered at version {earlier.version}: expected {first} or later"
+            raise ServiceError("gone", message, target=since.target, firstId=first)
     if earlier.version > later.version:
         message = f"version {earlier.version} comes after version {later.version}: expected the earlier one as {since.target}"
         raise ServiceError("malformed_request", message, target=since.target)

@@ -15,7 +15,8 @@ import psycopg
 from psycopg import errors, generators, pq
 from psycopg.waiting import Wait
 
-from app.export import statements
+from app.database.past import Moment, name_range, open_past
+from app.export import content
 from app.export.request import ExportRequest
 from app.export.row_formats import LineFormat
 from app.query.sql.parameters import Statement
@@ -28,11 +29,12 @@ WORTHWHILE = 64 << 10  # bytes from which a block is handed on while the server 
 class Reader:
     """Reads the statements of one export in one snapshot.
 
-    timeout: seconds that a statement may take to its first rows; on_rows: called with the number of rows in each block.
+    timeout: seconds that a statement may take to its first rows, None for any number; on_rows: called with the number of rows in
+    each block.
     """
 
     connection: psycopg.AsyncConnection[Any]
-    timeout: float
+    timeout: float | None
     on_rows: Callable[[int], None] = lambda _: None
 
     async def rows(self, statement: Statement) -> AsyncGenerator[bytes, None]:
@@ -55,9 +57,11 @@ class Reader:
 
     async def lines(self, export: ExportRequest, format: LineFormat) -> AsyncGenerator[bytes, None]:
         """Yield the lines of an export in a format, in blocks."""
-        if export.reads_all_rows:  # hash joins and a sort are faster than an index scan with a probe for each row
+        if (
+            export.reads_all_rows and not export.since
+        ):  # hash joins and a sort are faster than an index scan with a probe for each row
             await self.connection.execute("set local enable_nestloop = off")
-        async with contextlib.aclosing(self.rows(statements.lines(export.query, export.company, format))) as blocks:
+        async with contextlib.aclosing(self.rows(content.lines(export, format))) as blocks:
             async for block in blocks:
                 yield block
 
@@ -67,6 +71,27 @@ class Reader:
             row = await (await psycopg.AsyncRawCursor(self.connection).execute(statement.text, statement.values)).fetchone()
         assert row is not None
         return tuple(row)
+
+
+async def open_reader(
+    connection: psycopg.AsyncConnection[Any], export: ExportRequest, timeout: float
+) -> tuple[ExportRequest, Reader]:
+    """Name the versions of an export in a transaction that has just begun; return the export, and the reader of its rows.
+
+    timeout: seconds that a statement may take to its first rows; those of a difference come after all changes were read.
+    Raises ServiceError as name_range, open_past and content.followed do.
+    """
+    if export.since is None:
+        if export.moment:
+            await open_past(connection, export.company, export.moment)
+        await connection.execute("set local statement_timeout = 0")  # the reader limits the time to the first rows
+        return export, Reader(connection, timeout)
+    await name_range(connection, export.company, export.since, export.moment or Moment(), content.entities(export))
+    await connection.execute("set local statement_timeout = 0")
+    # how many rows differ is not known to the planner: rows that are looked for one by one, among all, would take hours
+    await connection.execute("set local enable_nestloop = off; set local enable_hashjoin = on; set local enable_mergejoin = on")
+    reader = Reader(connection, None)
+    return await content.followed(export, reader), reader
 
 
 def _next_block(pgconn: pq.abc.PGconn) -> Generator[Any, Any, tuple[bytearray, int, bool]]:

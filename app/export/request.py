@@ -14,12 +14,16 @@ from app.database.catalog import Catalog, Entity
 from app.database.past import Moment, model_of
 from app.errors import QueryError, ServiceError
 from app.export.shape import line_shape, record_shape
-from app.formats import CUSTOM, FORMATS, Format, find
-from app.query.check.moments import check_generation, moment_of
+from app.formats import CUSTOM, FORMATS, HTML, JSON, PARQUET, PDF, SCHEMA, XML, Format, find
+from app.query.check.moments import check_generation, moment_of, read_moment
 from app.query.check.options import EXPORT, parse_query
 from app.query.check.query import Query
+from app.query.check.tree import Column, Count, Quantifier, walk
 
-PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "version", "at", "generation")
+PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "since", "version", "at", "generation")
+WHOLE = "diff"  # the name of a difference of all entities
+DOCUMENTS = (JSON, XML)  # formats of a difference of all entities
+BY_ID = (PARQUET, HTML, PDF)  # formats of a difference that has a line for each row, by its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +31,9 @@ class ExportRequest:
     """An export of a company's rows.
 
     mapper: the name of the mapper that writes them, if the format leaves that to one; moment: as of which they are read, None for
-    now; restriction: what a reader is told about which rows these are; schema: the URL of the schema that XML names; now: the time
-    of the export.
+    now; since: the earlier end of a difference, of which the moment is the later one; others: of a difference of all entities, the
+    queries of the others; moved: the entities in which unique values have passed between rows; restriction: what a reader is told
+    about which rows these are; schema: the URL of the schema that XML names; now: the time of the export.
     """
 
     company: str
@@ -36,6 +41,9 @@ class ExportRequest:
     format: Format
     mapper: str | None = None
     moment: Moment | None = None
+    since: Moment | None = None
+    others: tuple[Query, ...] = ()
+    moved: tuple[str, ...] = ()
     restriction: str = ""
     schema: str = ""
     now: datetime = field(default_factory=partial(datetime.now, UTC))
@@ -43,6 +51,20 @@ class ExportRequest:
     @property
     def entity(self) -> Entity:
         return self.query.entity
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return WHOLE if self.others else self.entity.name
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return (self.query, *self.others)
+
+    @property
+    def goes_by_id(self) -> bool:
+        """Whether a difference has a line for each row; else it is a document, or follows one."""
+        return self.format in BY_ID
 
     @property
     def reads_all_rows(self) -> bool:
@@ -87,14 +109,19 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
         raise ServiceError("malformed_request", "format=custom needs a mapper: add mapper=<name>", target="mapper")
     if mapper == "":
         raise ServiceError("malformed_request", "expected the name of a mapper, got ''", target="mapper")
+    since = read_moment(given["since"], "since") if "since" in given else None
     moment = moment_of(given)
     check_generation(given.get("generation"))
-    if moment:
+    if moment or since:
         catalog = model_of(catalog)
         entity = catalog[entity.name]
+    if since:
+        _check_difference(given, format)
     options = [(option, value) for option, value in given.items() if option.startswith("$")]
     query = replace(parse_query(catalog, entity, options, takes=EXPORT), ids=_read_ids(given.get("ids", "true")))
-    if mapper is None and format.is_flat and format.read_as:
+    if since:
+        _check_own_fields(query)
+    elif mapper is None and format.is_flat and format.read_as:
         query = _with_identity(query)
     # line_shape raises if no flat table can hold the query
     shape = line_shape(query) if mapper is None and format.is_flat else record_shape(query)
@@ -102,7 +129,45 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
         raise ServiceError("malformed_request", "ids=false leaves no field: expected another one in $select", target="ids")
     if format.has_lines_of_records and (strays := [step.name for step in query.steps if not step.child]):
         raise QueryError(f"expected children: {format.name} has one record a line, got {', '.join(strays)}", target="$expand")
-    return ExportRequest(company, query, format, mapper, moment, _restriction(given))
+    return ExportRequest(company, query, format, mapper, moment, since, restriction=_restriction(given))
+
+
+def read_whole(catalog: Catalog, company: str, given: dict[str, str]) -> ExportRequest:
+    """Return the export of what differs in a company that known parameters ask for.  Raises QueryError, ServiceError."""
+    if "since" not in given:
+        raise QueryError("since is missing: expected a version, its name or a time", target="since")
+    format = read_format(given.get("format"))
+    if format not in (*DOCUMENTS, SCHEMA):
+        expected = " or ".join(each.name for each in DOCUMENTS)
+        raise ServiceError("malformed_request", f"a difference of all entities is {expected}, got {format.name}", target="format")
+    if options := [name for name in given if name.startswith("$") or name in ("mapper", "ids")]:
+        message = f"a difference of all entities takes no {options[0]}"
+        raise ServiceError("malformed_request", message, target=options[0])
+    tops = [each for each in catalog.entities.values() if each.parent in (None, each.name)]
+    first, *others = (read_request(catalog, each, company, given) for each in tops)
+    return replace(first, others=tuple(each.query for each in others))
+
+
+def _check_difference(given: dict[str, str], format: Format) -> None:
+    """Raises malformed_request for an option that a difference does not take."""
+    takes = ("$filter", "$select") if format in BY_ID else ("$filter",)
+    refused = ("mapper", "ids", *(name for name in given if name.startswith("$") and name not in takes))
+    if found := next((name for name in refused if name in given), None):
+        expected = " and ".join(takes)
+        message = f"with since, {format.name} takes {expected} alone: {found} cannot be given"
+        raise ServiceError("malformed_request", message, target=found)
+
+
+def _check_own_fields(query: Query) -> None:
+    """Raises QueryError if the filter of a difference looks at other rows, or at updatedAt, which is not compared."""
+    for part in walk(query.filter) if query.filter else ():
+        if isinstance(part, Quantifier | Count) or (isinstance(part, Column) and part.path):
+            message = f"with since, a filter takes properties of {query.entity.name} alone"
+        elif isinstance(part, Column) and part.field.name == "updatedAt":
+            message = "updatedAt is not compared: a filter cannot name it"
+        else:
+            continue
+        raise QueryError(message, target="$filter", position=part.at)
 
 
 def _with_identity(query: Query) -> Query:
@@ -116,7 +181,14 @@ def _with_identity(query: Query) -> Query:
 
 def _restriction(given: dict[str, str]) -> str:
     """Which rows these are: the options that leave some out, and the time as of which they are read."""
-    shown = {"at": "as of", "version": "as of version", "$filter": "filter:", "$top": "at most", "$skip": "without the first"}
+    shown = {
+        "since": "since",
+        "at": "as of",
+        "version": "as of version",
+        "$filter": "filter:",
+        "$top": "at most",
+        "$skip": "without the first",
+    }
     return " · ".join(f"{label} {given[name].strip()}" for name, label in shown.items() if given.get(name))
 
 

@@ -15,15 +15,13 @@ from aiohttp import web
 
 from app.auth.gate import Identity
 from app.database.database import Database
-from app.database.past import open_past
 from app.database.replicas import require_position
 from app.errors import ServiceError, UnknownEntity
 from app.export import to_pdf, to_xml
 from app.export.custom import ExportTemplate
 from app.export.output import Output, find_output, write
-from app.export.read import Reader
-from app.export.request import ExportRequest, check_export, read_parameters, read_request
-from app.export.shape import line_shape
+from app.export.read import Reader, open_reader
+from app.export.request import ExportRequest, check_export, read_parameters, read_request, read_whole
 from app.formats import PDF, SCHEMA
 from app.wire.answers import send
 from app.wire.streams import Streams, stream
@@ -34,53 +32,52 @@ SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:
 
 
 async def respond(
-    database: Database, request: web.Request, streams: Streams, identity: Identity, company: str | None, entity: str
+    database: Database, request: web.Request, streams: Streams, identity: Identity, company: str | None, entity: str | None
 ) -> web.StreamResponse:
-    """Answer an authenticated request for an entity.  company: from the path, or None if a parameter may name it."""
+    """Answer an authenticated request for an entity, None for the difference of all.
+
+    company: from the path, or None if a parameter may name it.
+    """
     options = decode_query(request.rel_url.raw_path_qs)
     given = dict(options)
     company = choose_company(identity, company, given.get("companyId"))
     catalog = database.catalog  # one model for the whole request
-    if entity not in catalog:
+    if entity is not None and entity not in catalog:
         raise UnknownEntity(entity)
     given = read_parameters(options)
     check_export(given)
-    export = read_request(catalog, catalog[entity], company, given)
+    export = read_request(catalog, catalog[entity], company, given) if entity else read_whole(catalog, company, given)
     async with database.session(company) as connection:
         output = await find_output(connection, export)
     if export.format is SCHEMA:
         return await send(request, to_xml.schema(export), headers(export, output))
     if request.method == "HEAD":
         if export.format is PDF:
-            async with _reading(database, streams, export) as reader:
-                await to_pdf.check_count(export, reader, line_shape(export.query))
+            async with _reading(database, streams, export) as (export, reader):
+                await to_pdf.check_count(export, reader)
         return web.Response(headers=headers(export, output))
     async with AsyncExitStack() as held:
         if export.format is PDF:
             return await _answer(request, export, output, _pdf(database, streams, export), streams, held)
         if isinstance(output.mapper, ExportTemplate):
             await held.enter_async_context(streams.process_slot())
-        reader = await held.enter_async_context(_reading(database, streams, export))
+        export, reader = await held.enter_async_context(_reading(database, streams, export))
         export = replace(export, schema=schema_url(f"{request.scheme}://{request.host}{request.path}", given))
         return await _answer(request, export, output, write(export, reader, output), streams, held)
 
 
 @asynccontextmanager
-async def _reading(database: Database, streams: Streams, export: ExportRequest) -> AsyncIterator[Reader]:
-    """Hold a slot and a snapshot, of now or of a past state, and give the reader of both."""
-    if export.moment:
-        require_position(export.moment.version or 0)
+async def _reading(database: Database, streams: Streams, export: ExportRequest) -> AsyncIterator[tuple[ExportRequest, Reader]]:
+    """Hold a slot and a snapshot, of now, of a past state or of two, and give the export as its reader reads it."""
+    require_position(max((each.version or 0 for each in (export.since, export.moment) if each), default=0))
     async with streams.slot(), database.snapshot(export.company) as connection:
-        if export.moment:
-            await open_past(connection, export.company, export.moment)
-        await connection.execute("set local statement_timeout = 0")  # the reader limits the time to the first rows
-        yield Reader(connection, database.config.statement_timeout)
+        yield await open_reader(connection, export, database.config.statement_timeout)
 
 
 async def _pdf(database: Database, streams: Streams, export: ExportRequest) -> AsyncGenerator[bytes, None]:
     """Yield a PDF.  The connection is given back before the layout, the process slot before the client takes the pages."""
     async with streams.process_slot():
-        async with _reading(database, streams, export) as reader:
+        async with _reading(database, streams, export) as (export, reader):
             table = await to_pdf.read_table(export, reader)
         blocks = [block async for block in to_pdf.lay_out(table)]
     for block in blocks:
@@ -131,7 +128,7 @@ def choose_company(identity: Identity, in_path: str | None, in_query: str | None
 
 def schema_url(url: str, given: dict[str, str]) -> str:
     """Return the URL of the schema of an XML export: the same query in the format xsd."""
-    kept = [name for name in ("companyId", "ids", "version", "at", "$select", "$expand") if name in given]
+    kept = [name for name in ("companyId", "ids", "since", "version", "at", "$select", "$expand") if name in given]
     return f"{url}?format={SCHEMA.name}&export=true" + "".join(f"&{quote(name, safe='$')}={quote(given[name])}" for name in kept)
 
 
@@ -139,7 +136,7 @@ def headers(export: ExportRequest, output: Output) -> dict[str, str]:
     """Return the headers of the response: a file to be saved, in which nothing may run if a browser shows it."""
     return {
         "Content-Type": output.media_type,
-        "Content-Disposition": content_disposition(f"{export.entity.name}.{output.extension}"),
+        "Content-Disposition": content_disposition(f"{export.name}.{output.extension}"),
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": SANDBOX,
         "Cache-Control": "private, no-store",

@@ -18,6 +18,7 @@ delimiter U+0002, which no format leaves in its text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from psycopg.sql import SQL, Composable, Composed, Literal
@@ -38,13 +39,33 @@ LINE_ENDS = {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
 SHOWN_DECIMALS = 2  # of a decimal that people read, unless it has more that are not 0
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a record of a difference says before its fields.
+
+    name: the field and the value by which the row is named, null if it is not; operation: a delete has no more; whole: whether
+    children follow the fields, None if they always do.
+    """
+
+    name: tuple[ExportField, Composable]
+    operation: Composable | None = None
+    whole: Composable | None = None
+
+
 class RecordFormat(Protocol):
     """The SQL of one record as text."""
 
-    copy: SQL  # the options of COPY
+    @property
+    def copy(self) -> SQL:
+        """The options of COPY."""
+        ...
 
     def record(
-        self, shape: RecordShape, columns: Sequence[Composable], children: Sequence[tuple[Navigation, Composable]]
+        self,
+        shape: RecordShape,
+        columns: Sequence[Composable],
+        children: Sequence[tuple[Navigation, Composable]],
+        head: Head | None = None,
     ) -> Composable:
         """Return the text of a record.  Each child collection comes as the text of its records, null if it is empty."""
         ...
@@ -58,6 +79,11 @@ class LineFormat(Protocol):
     def columns(self, fields: Sequence[ExportField], columns: Sequence[Composable]) -> Composable:
         """Return the output columns of a line."""
         ...
+
+
+def with_children(head: Head | None, text: Composable) -> Composable:
+    """Return the text of a child collection, empty where the head leaves it out."""
+    return SQL("case when {} then {} else '' end").format(head.whole, text) if head and head.whole else text
 
 
 # Values ---------------------------------------------------------------------------------------------------------------------------

@@ -167,7 +167,8 @@ class ExportSelect:
         shape, this = child.record, self.alias(child.record.row)
 
         def source(table: Composable | None, joins: Composable) -> Composed:
-            return self.select.expressions.source(shape.entity.name, _columns(shape.fields), shape.row, table, joins)
+            more = SQL("{}{}").format(joins, self.child_joins(shape))
+            return self.select.expressions.source(shape.entity.name, _columns(shape.fields), shape.row, table, more)
 
         def records(inside: Joined | None) -> Composed:
             return SQL("string_agg({}, '' order by {}.id)").format(self.record(format, shape, inside), this)
@@ -177,6 +178,10 @@ class ExportSelect:
             return text
         key, id = Identifier(child.step.field), self.alias(parent.row)
         return SQL("(select {} {} and {}.{} = {}.id)").format(records(None), source(None, NOTHING), this, key, id)
+
+    def child_joins(self, shape: RecordShape) -> Composable:
+        """Joins to the rows of a child collection of what their records need beside their fields."""
+        return NOTHING
 
     def alias(self, row: int) -> Identifier:
         return Identifier(self.select.expressions.alias((), row))

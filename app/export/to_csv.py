@@ -6,10 +6,11 @@ from collections.abc import AsyncGenerator, Sequence
 
 from psycopg.sql import SQL, Composable
 
+from app.export import content
 from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.row_formats import QUOTED, text_of, without_formula
-from app.export.shape import ExportField, line_shape
+from app.export.shape import ExportField
 from app.types import PLAIN_TEXT, named
 
 
@@ -30,7 +31,7 @@ class CsvLines:
 
 async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
     """Yield a header, then the lines."""
-    start = "\ufeff" + ",".join(field.name for field in line_shape(export.query).fields) + "\n"
+    start = "\ufeff" + ",".join(field.name for field in content.columns(export).fields) + "\n"
     async for block in reader.lines(export, CsvLines()):
         yield start.encode() + block if start else block
         start = ""

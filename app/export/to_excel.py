@@ -25,11 +25,11 @@ from typing import IO
 import xlsxwriter
 
 from app.errors import ServiceError
-from app.export import statements
+from app.export import content
 from app.export.excel_cells import CELL_FORMATS, ROW_MARK, TOO_LONG, ExcelLines, cell_format, letters
 from app.export.read import Reader
 from app.export.request import ExportRequest
-from app.export.shape import ExportField, LineShape, line_shape
+from app.export.shape import ExportField, LineShape
 from app.mapper.workbook.frames import LONGEST_CELL
 from app.query.check.tree import NUMBERS
 
@@ -49,8 +49,8 @@ SAMPLE_ROW = re.compile(rb'<row r="2".*?</row>')
 
 async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
     """Yield the workbook."""
-    shape = line_shape(export.query)
-    (count,) = await reader.one(statements.count(export.query, export.company, shape.collection))
+    shape = content.columns(export)
+    (count,) = await reader.one(content.count(export))
     async with aclosing(reader.lines(export, ExcelLines())) as blocks:
         first = await anext(blocks, b"")
         widths = column_widths(shape.fields, first)
@@ -193,8 +193,8 @@ def column_widths(fields: Sequence[ExportField], block: bytes) -> list[int]:
     ]
     names = {letters(number): number for number in range(len(fields))}
     rows = block.split(b"\n", MEASURED)[:MEASURED]
-    for name, content in CELL.findall(b"".join(rows).decode()):
-        number, text = names[name], TAG.sub("", content)
+    for name, cell in CELL.findall(b"".join(rows).decode()):
+        number, text = names[name], TAG.sub("", cell)
         if fields[number].type in NUMBERS:
             whole = text.lstrip("-").partition(".")[0]  # the format adds decimals and separators of thousands
             widths[number] = max(widths[number], len(text) + (3 + len(whole) // 3 if formats[number] else 2))

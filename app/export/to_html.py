@@ -7,10 +7,11 @@ from html import escape
 
 from psycopg.sql import Composable, Literal
 
+from app.export import content
 from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.row_formats import LINE_ENDS, PLAIN, escaped, or_empty, row_column, text_of
-from app.export.shape import ExportField, line_shape
+from app.export.shape import ExportField
 from app.query.check.tree import NUMBERS
 
 LANDSCAPE = 8  # columns from which the paper is in landscape format
@@ -58,7 +59,7 @@ class HtmlLines:
 
 async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
     """Yield the page."""
-    yield _head(export, line_shape(export.query).fields).encode()
+    yield _head(export, content.columns(export).fields).encode()
     async for block in reader.lines(export, HtmlLines()):
         yield block
     yield b"</tbody>\n</table>\n</body>\n</html>\n"

@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Sequence
 from psycopg.sql import SQL, Composable, Literal
 
 from app.database.catalog import Navigation
-from app.export import statements
+from app.export import content
 from app.export.read import Reader
 from app.export.request import ExportRequest
-from app.export.row_formats import PLAIN, concatenated, text_of
-from app.export.shape import ExportField, RecordShape, related_shapes
+from app.export.row_formats import PLAIN, Head, concatenated, text_of, with_children
+from app.export.shape import ExportField, RecordShape
 from app.query.sql.parameters import Statement
 from app.types import named
 
@@ -23,19 +23,33 @@ class JsonRecords:
     importable = True  # leave out values that no import accepts: the import then leaves them alone
 
     def record(
-        self, shape: RecordShape, columns: Sequence[Composable], children: Sequence[tuple[Navigation, Composable]]
+        self,
+        shape: RecordShape,
+        columns: Sequence[Composable],
+        children: Sequence[tuple[Navigation, Composable]],
+        head: Head | None = None,
     ) -> Composable:
         parts: list[Composable] = []
         for field, column in zip(shape.fields, columns, strict=True):
             value = self.value(field, column)
-            key = Literal(f',"{field.name}":' if parts else f',{{"{field.name}":')
+            key = Literal(f'{"," if parts else ""}"{field.name}":')
             text = SQL("{} || {}").format(key, SQL("coalesce({}, 'null')").format(value) if field.nullable else value)
             if parts and self.importable and (condition := named(field.type).unimportable):
                 text = SQL("case when {} then '' else {} end").format(SQL(condition).format(column), text)
             parts.append(text)
         for step, records in children:
-            parts.append(SQL("{} || coalesce(substr({}, 2), '') || ']'").format(Literal(f',"{step.name}":['), records))
-        return concatenated([*parts, Literal("}")])
+            array = SQL("{} || coalesce(substr({}, 2), '') || ']'").format(Literal(f',"{step.name}":['), records)
+            parts.append(with_children(head, array))
+        return self.headed(parts, head) if head else concatenated([Literal(",{"), *parts, Literal("}")])
+
+    def headed(self, parts: Sequence[Composable], head: Head) -> Composable:
+        """Return the text of a record that begins with its operation and its name."""
+        name = SQL("""'"id":' || {}""").format(self.value(*head.name))
+        record = concatenated([SQL("coalesce({} || ',', '')").format(name), *parts, Literal("}")])
+        if head.operation is None:
+            return SQL("',{{' || {}").format(record)
+        start = SQL("""',{{"@operation":"' || {} || '",'""").format(head.operation)
+        return SQL("{} || case when {} = 'delete' then {} || '}}' else {} end").format(start, head.operation, name, record)
 
     def value(self, field: ExportField, column: Composable) -> Composable:
         """Return the JSON text of a value."""
@@ -49,10 +63,7 @@ class JsonRecords:
 
 async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
     """Yield the collection, one record on a line, then the expanded collections that are not its children."""
-    query, company, format = export.query, export.company, JsonRecords()
-    collections = [(export.entity.name, statements.records(query, company, format))]
-    collections += [(each.record.entity.name, statements.related(query, company, format, each)) for each in related_shapes(query)]
-    for number, (name, statement) in enumerate(collections):
+    for number, (name, statement) in enumerate(content.collections(export, JsonRecords())):
         # the exported entity's name may come twice: an import continues a repeated collection
         async for block in _collection(reader, ("," if number else "{") + f'"{name}":[', statement):
             yield block

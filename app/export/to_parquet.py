@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from psycopg.sql import SQL, Composable, Literal
 
-from app.export import parquet
+from app.export import content, parquet
 from app.export.parquet import MOST_DIGITS, ColumnType, ParquetWriter
 from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.row_formats import PLAIN, row_column
-from app.export.shape import ExportField, line_shape
+from app.export.shape import ExportField
 from app.types import named
 
 ROWS = 1 << 15  # of a row group
@@ -60,7 +60,7 @@ def column_type(field: ExportField) -> ColumnType:
 
 async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
     """Yield the row groups, then the footer."""
-    table = ParquetTable(line_shape(export.query).fields)
+    table = ParquetTable(content.columns(export).fields)
     yield table.writer.begin()
     async for block in reader.lines(export, ParquetLines()):
         yield await asyncio.to_thread(table.add, block)

@@ -13,12 +13,12 @@ from contextlib import aclosing
 from psycopg.sql import SQL, Composable, Literal
 
 from app.errors import ServiceError
-from app.export import statements
+from app.export import content
 from app.export.process import pipe_through
 from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.row_formats import PLAIN, row_column, text_of
-from app.export.shape import ExportField, LineShape, line_shape
+from app.export.shape import ExportField
 from app.export.to_html import is_number, subtitle
 
 ROWS = 10_000
@@ -48,9 +48,9 @@ async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, 
             yield block
 
 
-async def check_count(export: ExportRequest, reader: Reader, shape: LineShape) -> None:
+async def check_count(export: ExportRequest, reader: Reader) -> None:
     """Raises ServiceError if there are too many rows for a PDF."""
-    (count,) = await reader.one(statements.count(export.query, export.company, shape.collection))
+    (count,) = await reader.one(content.count(export))
     if count > ROWS:
         message = f"expected at most {ROWS:,} rows for a PDF, got {count:,}: add $filter or $top, or choose another format"
         raise ServiceError("malformed_request", message, target="format", rows=count, limit=ROWS)
@@ -58,9 +58,9 @@ async def check_count(export: ExportRequest, reader: Reader, shape: LineShape) -
 
 async def read_table(export: ExportRequest, reader: Reader) -> list[bytes]:
     """Return blocks of lines of JSON, as app.export.layout reads them: a description of the table, then its rows."""
-    shape = line_shape(export.query)
+    shape = content.columns(export)
     prefix = f"{shape.collection.name}." if shape.collection else ""
-    await check_count(export, reader, shape)
+    await check_count(export, reader)
     columns = [
         {"name": field.name.removeprefix(prefix), "number": is_number(field), "above": bool(prefix) and not field.outer}
         for field in shape.fields

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from xml.sax.saxutils import quoteattr
 
-from psycopg.sql import SQL, Composable, Literal
+from psycopg.sql import SQL, Composable, Composed, Literal
 
 from app.database.catalog import Navigation
-from app.export import statements
+from app.export import content
 from app.export.read import Reader
 from app.export.request import ExportRequest
-from app.export.row_formats import PLAIN, concatenated, escaped, text_of
+from app.export.row_formats import PLAIN, Head, concatenated, escaped, text_of, with_children
 from app.export.shape import ExportField, RecordShape, record_shape, related_shapes
 from app.types import TYPES, named
 
@@ -26,26 +26,39 @@ class XmlRecords:
     copy = PLAIN
 
     def record(
-        self, shape: RecordShape, columns: Sequence[Composable], children: Sequence[tuple[Navigation, Composable]]
+        self,
+        shape: RecordShape,
+        columns: Sequence[Composable],
+        children: Sequence[tuple[Navigation, Composable]],
+        head: Head | None = None,
     ) -> Composable:
-        parts: list[Composable] = [Literal(f"<{shape.name}>")]
+        parts: list[Composable] = []
         for field, column in zip(shape.fields, columns, strict=True):
-            text = text_of(field, column)
-            start = f"<{field.name}>" + (f"{field.lookup}:" if field.lookup else "")
-            element = concatenated([Literal(start), escaped(text) if field.type == "text" else text, Literal(f"</{field.name}>")])
-            nil = Literal(f'<{field.name} xsi:nil="true"/>')
+            element, nil = self.element(field, column), Literal(f'<{field.name} xsi:nil="true"/>')
             parts.append(SQL("coalesce({}, {})").format(element, nil) if field.nullable else element)
         for step, records in children:
             start_tag, end_tag = Literal(f"<{step.name}>"), Literal(f"</{step.name}>")
-            parts.append(SQL("{} || coalesce({}, '') || {}").format(start_tag, records, end_tag))
-        return concatenated([*parts, Literal(f"</{shape.name}>")])
+            collection = SQL("{} || coalesce({}, '') || {}").format(start_tag, records, end_tag)
+            parts.append(with_children(head, collection))
+        start, end = Literal(f"<{shape.name}>"), Literal(f"</{shape.name}>")
+        if head is None:
+            return concatenated([start, *parts, end])
+        name = SQL("coalesce({}, '')").format(self.element(*head.name))
+        if head.operation is None:
+            return concatenated([start, name, *parts, end])
+        fields = SQL("case when {} = 'delete' then '' else {} end").format(head.operation, concatenated(parts))
+        return concatenated([Literal(f'<{shape.name} operation="'), head.operation, Literal('">'), name, fields, end])
+
+    def element(self, field: ExportField, column: Composable) -> Composed:
+        """Return a value in the element of its field; null if it is null."""
+        text = text_of(field, column)
+        start = f"<{field.name}>" + (f"{field.lookup}:" if field.lookup else "")
+        return concatenated([Literal(start), escaped(text) if field.type == "text" else text, Literal(f"</{field.name}>")])
 
 
 async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
     """Yield the document: one collection, or several inside a root element."""
-    query, company, format = export.query, export.company, XmlRecords()
-    collections = [(export.entity.name, statements.records(query, company, format))]
-    collections += [(each.record.entity.name, statements.related(query, company, format, each)) for each in related_shapes(query)]
+    collections = content.collections(export, XmlRecords())
     instance = "http://www.w3.org/2001/XMLSchema-instance"
     attributes = f' xmlns:xsi="{instance}" xsi:noNamespaceSchemaLocation={quoteattr(export.schema, QUOTES)}'
     is_single = len(collections) == 1

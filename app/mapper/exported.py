@@ -45,7 +45,8 @@ def exported_mapper(catalog: Catalog, entity: str, format: Format) -> Mapper:
         return Mapper("xml", tuple(blocks), "", is_exported=True)
     if format is JSONL:  # its records are those of an import document
         return Mapper("jsonl", (_records(catalog, catalog[entity], "row"),), "", is_exported=True)
-    fields = (*_rules(catalog, catalog[entity], with_lookups=True),)
+    operation = Rule(1, "@operation", None, SourcePath(1, "@operation"), None)  # a column of exports of what changed
+    fields = (*_rules(catalog, catalog[entity], with_lookups=True), operation)
     block = Block(1, entity, catalog[entity], SourcePath(1, "row"), fields, (), None, None)
     return Mapper(cast(SourceFormat, format.name), (block,), "", quote='"', is_exported=True)
 

@@ -128,6 +128,12 @@ async def export(request: web.Request) -> web.StreamResponse:
     return await exports.respond(app[DATABASE], request, app[STREAMS], identity, company, names["entity"])
 
 
+@with_current_catalog
+async def export_difference(request: web.Request) -> web.StreamResponse:
+    identity, app = await identity_of(request), request.app
+    return await exports.respond(app[DATABASE], request, app[STREAMS], identity, request.match_info["company"], None)
+
+
 # method, path, handler; GET includes HEAD
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("*", ODATA + "/{path:(?s:.*)}", odata),
@@ -141,6 +147,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/c/{company}/{entity}/{id}", row),
     ("GET", "/c/{company}/{entity}/{id}/history", row_history),
     ("GET", "/openapi.json", description),
+    ("GET", "/api/{company}/diff", export_difference),
     ("GET", "/api/{company}/{entity:(?!(?:import|imports|mappers|revert|versions)$)[^{}/]+}", export),
     ("GET", "/api/{entity}", export),
 )

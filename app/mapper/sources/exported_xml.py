@@ -29,7 +29,8 @@ class ExportedRecords:
 def _record(block: Block, element: Any) -> dict[str, Any]:
     rules = {rule.name: rule for rule in block.rules}
     children = {child.name: child for child in block.children}
-    record: dict[str, Any] = {}
+    operation = element.get("operation")  # of an export of what changed
+    record: dict[str, Any] = {} if operation is None else {"@operation": operation}
     for each in element:
         name = local_name(each)
         if name in children:

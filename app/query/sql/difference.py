@@ -44,7 +44,7 @@ def records(catalog: Catalog, company: str, asked: Difference) -> Composed:
         " {source}{bounds} order by {key}{page}"
     ).format(
         key=key,
-        operation=_OPERATION,
+        operation=OPERATION,
         columns=SQL('case when {both} then to_json(d."@columns")::text else {all} end').format(
             both=_BOTH, all=Literal("[" + ",".join(f'"{field.name}"' for field in fields) + "]")
         ),
@@ -80,7 +80,7 @@ def source(entity: Entity, company: str, filter: Expression | None) -> Composed:
 
 
 _BOTH = SQL('o."@there" and n."@there"')
-_OPERATION = SQL("""case when o."@there" is null then 'create' when n."@there" is null then 'delete' else 'update' end""")
+OPERATION = SQL("""case when o."@there" is null then 'create' when n."@there" is null then 'delete' else 'update' end""")
 
 
 def _end(entity: Entity, filter: Expression | None, is_there: Composable, name: Callable[[Field], str]) -> Composed:

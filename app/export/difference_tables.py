@@ -1,0 +1,295 @@
+"""The tables (WITH) of a statement of what differs between two versions, which the session has named.
+
+"<entity>_ends" has the rows that differ, x the lines or records.  A copy has other ids, so a document calls each row by its unique
+field as of the earlier end (@name).  A row that comes to have the unique value of another one takes over what a copy calls so: a
+row that was deleted and one that was created with its unique value are one update.  If one of the two exists at both ends, it has
+moved ("<entity>_moved"): in a copy rows that refer to it would refer to another one, so they are records, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from app.database.catalog import Catalog, Entity, Field
+from app.export.row_formats import text_of
+from app.export.shape import ExportField
+from app.query.check.query import Query
+from app.query.check.tree import Column
+from app.query.sql.conditions import LiteralCompiler
+from app.query.sql.difference import OPERATION, source
+from app.query.sql.parameters import COMPANY
+from app.query.sql.past import past_rows
+
+PASSED = 5  # unique values that an error names
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of one entity.  nested: whether its children are inside of records; moved: entities that have moved rows."""
+
+    query: Query
+    company: str
+    nested: bool = False
+    moved: tuple[str, ...] = ()
+
+    @property
+    def entity(self) -> Entity:
+        return self.query.entity
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.query.catalog
+
+    def rows(self) -> list[Composed]:
+        """The tables up to x, which has each row that differs: as of the later end, a deleted one as of the earlier one."""
+        return [self.differing(), SQL("x as (select d.* from {} as d)").format(table_of(self.entity))]
+
+    def document(self) -> list[Composed]:
+        """The tables up to x, which has the records of a document.
+
+        @lookup is @name as lines have it; @whole tells whether the record has the row's children.
+        """
+        selects, touched = [self.named_rows()], self.touched(self.entity)
+        if self.entity.name in self.moved:
+            selects.append(self.left_rows())
+        tables = [self.differing(), *map(self.ends, self.others()), *map(self.moved_rows, self.moved)]
+        if touched:
+            tables.append(SQL('"touched" as materialized ({})').format(SQL(" union ").join(touched)))
+            selects.append(self.touched_rows())
+        return [*tables, SQL("x as ({})").format(SQL(" union all ").join(selects))]
+
+    def passed(self) -> Composed:
+        """One row: unique values that have passed between rows so that no document follows, and the entities with moved rows."""
+        entities = [self.entity, *(inside(self.catalog, self.entity) if self.nested else ())]
+        values = [self.passed_values(each, field) for each in entities for field in each.alternate_keys]
+        moved = [
+            SQL("select {} where exists (select from {} and ({}))").format(
+                Literal(each.name), _pairs(each, key), SQL("a.{0} = 'update' or b.{0} = 'update'").format(OPERATION_COLUMN)
+            )
+            for each in entities
+            if (key := each.identifying_field)
+        ]
+        none = SQL("select null::text where false")
+        return SQL("with {} select array(select f.v from ({}) as f (v) limit {}) as values, array({}) as moved").format(
+            SQL(", ").join([self.differing(), *map(self.ends, entities[1:])]),
+            SQL(" union all ").join([*values, none]),
+            SQL(str(PASSED)),
+            SQL(" union all ").join([*moved, none]),
+        )
+
+    # Rows that differ
+
+    def differing(self) -> Composed:
+        """The entity's rows that differ, as of the later end, deleted ones as of the earlier one, with the names that they had."""
+        columns = [
+            SQL('case when n."@there" then n.{name} else o.{name} end as {name}').format(name=Identifier(field.name))
+            for field in self.entity.fields.values()
+        ]
+        columns += [SQL("o.{} as {}").format(Identifier(field.name), was(field)) for field in _kept(self.entity)]
+        return SQL('{} as materialized (select d.company_id, d."@id", {} as {}, {} {})').format(
+            *(table_of(self.entity), OPERATION, OPERATION_COLUMN, SQL(", ").join(columns)),
+            source(self.entity, self.company, self.query.filter),
+        )
+
+    def ends(self, entity: Entity) -> Composed:
+        """The rows of another entity that differ: their names and references at both ends."""
+        columns = SQL("").join(
+            SQL(", e.{}, e.{} as {}").format(Identifier(field.name), Identifier(f"@{field.ordinal}"), was(field))
+            for field in _kept(entity)
+        )
+        return SQL('{} as materialized (select e."@id", e.{}{} from {} as e where e.company_id = {})').format(
+            *(table_of(entity), OPERATION_COLUMN, columns, _view_of_ends(entity), COMPANY)
+        )
+
+    def others(self) -> list[Entity]:
+        """The other entities whose rows that differ are needed: children, and those with moved rows."""
+        names = [each.name for each in inside(self.catalog, self.entity)] if self.nested else []
+        return [self.catalog[name] for name in dict.fromkeys([*names, *self.moved]) if name != self.entity.name]
+
+    # Records
+
+    def named_rows(self) -> Composed:
+        """SELECT the rows that differ: what a copy calls them."""
+        key, table = self.entity.identifying_field, table_of(self.entity)
+        if key is None:
+            rows = SQL("(select d.*, case when d.{} <> 'create' then d.{id} end as {} from {} as d)").format(
+                *(OPERATION_COLUMN, NAME, table), id=ID
+            )
+            whole = SQL("d.{} is null").format(NAME)
+        else:
+            name = _NAME.format(key=Identifier(key.name), was=was(key), **_COLUMNS)
+            rows = SQL("(select d.*, {} as {}, a.{id} as {} from {} as d{} where d.{} <> 'delete' or b.{id} is null)").format(
+                *(name, NAME, FORMER, table, _counterparts(self.entity, key), OPERATION_COLUMN), id=ID
+            )
+            whole = SQL("d.{} is null or d.{} is not null").format(NAME, FORMER)
+        if self.touched(self.entity):
+            whole += SQL(' or exists (select from "touched" as k where k.id = d.{})').format(ID)
+        operation = SQL("case when d.{0} = 'delete' then 'delete' when d.{1} is null then 'create' else 'update' end").format(
+            OPERATION_COLUMN, NAME
+        )
+        return self.selected(operation, SQL("d.{}").format(NAME), whole, rows)
+
+    def left_rows(self) -> Composed:
+        """SELECT deletes of what a copy calls a row that takes over what it calls another, unless a third row takes that over."""
+        key = self.entity.identifying_field
+        assert key is not None
+        columns = SQL(", ").join(
+            SQL("e.{} as {}").format(Identifier(f"@{field.ordinal}"), Identifier(field.name))
+            for field in self.entity.fields.values()
+        )
+        rows = SQL(
+            "(select d.company_id, {columns} from {table} as d{joins}"
+            " join {view} as e on e.company_id = d.company_id and e.{id} = d.{id}"
+            " where d.{operation} = 'update' and a.{id} is not null and b.{id} is null)"
+        ).format(
+            columns=columns,
+            table=table_of(self.entity),
+            joins=_counterparts(self.entity, key),
+            view=_view_of_ends(self.entity),
+            id=ID,
+            operation=OPERATION_COLUMN,
+        )
+        return self.selected(SQL("'delete'"), SQL("d.{}").format(Identifier(key.name)), SQL("false"), rows)
+
+    def touched_rows(self) -> Composed:
+        """SELECT the rows that do not differ, but whose children do, or which refer to moved rows."""
+        key = self.entity.identifying_field or self.entity.fields["id"]
+        condition = SQL(' where d.id in (select k.id from "touched" as k) and d.company_id = {}').format(COMPANY)
+        condition += SQL(" and not exists (select from {} as o where o.{} = d.id)").format(table_of(self.entity), ID)
+        if self.query.filter is not None:
+            compiler = LiteralCompiler({}, aliases={(0, ()): "d"})
+            condition += SQL(" and {}").format(compiler.compile(self.query.filter, loose=True))
+        name = SQL("d.{}").format(Identifier(key.name))
+        return self.selected(SQL("'update'"), name, SQL("true"), past_rows(self.entity.name)) + condition
+
+    def selected(self, operation: Composable, name: Composable, whole: Composable, rows: Composable) -> Composed:
+        """SELECT the columns of x from rows."""
+        key = self.entity.identifying_field
+        lookup = SQL("{} || {}").format(Literal(f"{key.name}:"), text_of(own_field(key), name)) if key else name
+        fields = SQL(", ").join(SQL("d.{}").format(Identifier(name)) for name in self.entity.fields)
+        return SQL("select d.company_id, {} as {}, {} as {}, {} as {}, ({}) as {}, {} from {} as d").format(
+            *(operation, OPERATION_COLUMN, name, NAME, lookup, LOOKUP, whole, WHOLE, fields, rows)
+        )
+
+    # Rows that come along
+
+    def touched(self, entity: Entity, above: tuple[str, ...] = ()) -> list[Composed]:
+        """Selects of the ids of rows of which a child differs, or which refer to a moved row."""
+        owner = entity.parent_navigation if above else None
+        parts = [
+            self.of_past(entity, "id", step.field, SQL("m.{} from {} as m").format(ID, _table_of_moved(step.target)))
+            for step in entity.navigations.values()
+            if not step.many and step.target in self.moved and step.name != owner
+        ]
+        for step in entity.children if self.nested and entity.name not in above else ():
+            child = self.catalog[step.target]
+            key, ends = child.fields[step.field], table_of(child)
+            parts += [
+                SQL("select e.{} as id from {} as e where e.{} <> 'delete'").format(Identifier(key.name), ends, OPERATION_COLUMN),
+                SQL("select e.{} from {} as e where e.{} <> 'create'").format(was(key), ends, OPERATION_COLUMN),
+            ]
+            if found := self.touched(child, (*above, entity.name)):
+                parts.append(self.of_past(child, key.name, "id", SQL("k.id from ({}) as k").format(SQL(" union ").join(found))))
+        return parts
+
+    def of_past(self, entity: Entity, column: str, field: str, ids: Composed) -> Composed:
+        """SELECT a column of the rows as of the later end in which a field is one of ids."""
+        return SQL("select v.{} as id from {} as v where v.company_id = {} and v.{} in (select {})").format(
+            Identifier(column), past_rows(entity.name), COMPANY, Identifier(field), ids
+        )
+
+    def moved_rows(self, name: str) -> Composed:
+        """The ids of the rows that exist at both ends and have taken over, or given, what a copy calls a row."""
+        entity = self.catalog[name]
+        key = entity.identifying_field
+        assert key is not None
+        return SQL(
+            "{} as materialized (select d.{id} from {} as d{} where d.{} = 'update' and (a.{id} is not null or b.{id} is not null))"
+        ).format(*(_table_of_moved(name), table_of(entity), _counterparts(entity, key), OPERATION_COLUMN), id=ID)
+
+    def passed_values(self, entity: Entity, field: Field) -> Composed:
+        """SELECT the values of a unique field that have passed so that no document follows.
+
+        A unique value passes along with what a copy calls the row, except between two rows that a copy goes on to have.
+        """
+        key = entity.identifying_field
+        follows: Composable = (
+            SQL("false") if key is None else SQL("a.{} is not distinct from b.{}").format(was(key), Identifier(key.name))
+        )
+        if key is not None:
+            follows = SQL("{} and not (a.{operation} = 'update' and b.{operation} = 'update')").format(
+                follows, operation=OPERATION_COLUMN
+            )
+        value = text_of(own_field(field), SQL("b.{}").format(Identifier(field.name)))
+        return SQL("select {} || {} || ' from row ' || a.{id} || ' to row ' || b.{id} from {} and not ({})").format(
+            *(Literal(f"{entity.name} {field.name}:"), value, _pairs(entity, field), follows), id=ID
+        )
+
+
+ID, OPERATION_COLUMN = Identifier("@id"), Identifier("@operation")
+NAME, LOOKUP, WHOLE, FORMER = (Identifier(name) for name in ("@name", "@lookup", "@whole", "@former"))
+_COLUMNS = {"id": ID, "operation": OPERATION_COLUMN}
+
+# of a row d what a copy calls it, null for one that it does not have; a and b: _counterparts
+_NAME = SQL(
+    "case when a.{id} is not null then d.{key}"
+    " when d.{operation} = 'delete' or (d.{operation} = 'update' and b.{id} is null) then d.{was} end"
+)
+
+
+def _counterparts(entity: Entity, key: Field) -> Composed:
+    """Joins to rows d of the row a that had what is now their unique value, and of the row b that has what was theirs."""
+    return SQL(
+        " left join {d} as a on a.{operation} <> 'create' and d.{operation} <> 'delete' and a.{was} = d.{key} and a.{id} <> d.{id}"
+        " left join {d} as b on b.{operation} <> 'delete' and d.{operation} <> 'create' and b.{key} = d.{was} and b.{id} <> d.{id}"
+    ).format(d=table_of(entity), key=Identifier(key.name), was=was(key), **_COLUMNS)
+
+
+def _pairs(entity: Entity, field: Field) -> Composed:
+    """FROM pairs of a row a and a row b that now has its unique value, WHERE they are two."""
+    return SQL(
+        "{d} as a join {d} as b on b.{key} = a.{was} and a.{operation} <> 'create' and b.{operation} <> 'delete'"
+        " where a.{id} <> b.{id}"
+    ).format(d=table_of(entity), key=Identifier(field.name), was=was(field), **_COLUMNS)
+
+
+def inside(catalog: Catalog, entity: Entity) -> list[Entity]:
+    """The entities of the child collections in records of an entity, at any depth."""
+    found: dict[str, Entity] = {}
+    waiting = [entity]
+    while waiting:
+        for step in waiting.pop().children:
+            if step.target not in found:
+                found[step.target] = catalog[step.target]
+                waiting.append(found[step.target])
+    return [each for name, each in found.items() if name != entity.name]
+
+
+def own_field(field: Field) -> ExportField:
+    return ExportField(field.name, Column(0, field.type, (), field))
+
+
+def table_of(entity: Entity) -> Identifier:
+    """The name of the table of an entity's rows that differ."""
+    return Identifier(f"{entity.name}_ends")
+
+
+def was(field: Field) -> Identifier:
+    """The column with a field's value as of the earlier end."""
+    return Identifier(f"@was{field.ordinal}")
+
+
+def _table_of_moved(entity: str) -> Identifier:
+    return Identifier(f"{entity}_moved"[-60:])
+
+
+def _view_of_ends(entity: Entity) -> Identifier:
+    return Identifier("past", f"{entity.name}_ends")
+
+
+def _kept(entity: Entity) -> Iterator[Field]:
+    """The fields whose values at both ends are needed: those that name rows, and references."""
+    return (field for field in entity.fields.values() if field.unique or field.reference)

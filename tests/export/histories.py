@@ -1,0 +1,167 @@
+"""Random histories of a company, and what two companies have in common if one is a copy of the other."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import psycopg
+
+from app.database.catalog import Catalog, Entity
+from tests.conftest import Operator
+
+CODES = [f"K{n}" for n in range(9)]  # few, so that they are used again
+TOPS = {
+    "units": "",
+    "categories": "parent_id",
+    "products": "category_id",
+    "customers": "",
+    "orders": "customer_id",
+    "invoices": "order_id",
+}
+TARGETS = {"parent_id": "categories", "category_id": "categories", "customer_id": "customers", "order_id": "orders"}
+MORE = {"orders": ", order_date = '2026-01-01'", "invoices": ", invoice_date = '2026-01-01'"}
+
+
+class History:
+    """Writes at random into a company.  Ids are those of the rows, as a person in psql would name them."""
+
+    def __init__(self, operator: Operator, company: str, seed: int, fresh: float = 0.7) -> None:
+        self._operator, self._company = operator, company
+        self._chance, self._fresh, self._made = random.Random(seed), fresh, 0
+
+    def run(self, steps: int) -> None:
+        kinds = (
+            self.create,
+            self.create,
+            self.create,
+            self.change,
+            self.change,
+            self.rename,
+            self.delete,
+            self.child,
+            self.child,
+            self.replace,
+        )
+        for _ in range(steps):
+            try:
+                self._chance.choice(kinds)()
+            except (psycopg.errors.UniqueViolation, psycopg.errors.ForeignKeyViolation):
+                pass  # it cannot be done in this state
+
+    def create(self) -> None:
+        table = self._chance.choice(list(TOPS))
+        names, values = ["code"], [self._code(table)]
+        if table in ("units", "categories", "products", "customers"):
+            names, values = [*names, "name"], [*values, self._word()]
+        if table in MORE:
+            names, values = [*names, MORE[table].split()[1]], [*values, "2026-01-01"]
+        if reference := TOPS[table]:
+            names, values = [*names, reference], [*values, self._row(TARGETS[reference])]
+        self._insert(table, names, values)
+
+    def change(self) -> None:
+        table = self._chance.choice(list(TOPS))
+        if table in ("orders", "invoices"):
+            self._set(table, "note", self._chance.choice([None, "", self._word()]))
+        else:
+            self._set(table, "name", self._word())
+        if (reference := TOPS[table]) and self._chance.random() < 0.5:
+            self._set(table, reference, self._row(TARGETS[reference]))
+
+    def rename(self) -> None:
+        table = self._chance.choice([*TOPS, "product_variants"])
+        self._set(table, "code", self._code(table))
+
+    def delete(self) -> None:
+        table = self._chance.choice([*TOPS, "product_variants", "order_items", "invoice_items"])
+        self._write(f"delete from data.{table} where id = %s", self._row(table))
+
+    def child(self) -> None:
+        table, parent, owner = self._chance.choice(
+            [
+                ("product_variants", "product_id", "products"),
+                ("order_items", "order_id", "orders"),
+                ("invoice_items", "invoice_id", "invoices"),
+            ]
+        )
+        home, kind = self._row(owner), self._chance.randrange(4)
+        if home is None:
+            return
+        if kind == 0:
+            self._set(table, parent, home)  # it moves
+        elif kind == 1:
+            self._set(table, "price", self._chance.randrange(4))
+        elif table == "product_variants":
+            self._insert(table, ["code", parent], [self._code(table), home])
+        else:
+            names = ["description", "quantity", "product_id", parent]
+            self._insert(
+                table, names, [self._chance.choice([None, "a", "b"]), self._chance.randrange(3), self._row("products"), home]
+            )
+
+    def replace(self) -> None:
+        """A row goes, another one gets what referred to it, perhaps under its unique value."""
+        table, user, reference = self._chance.choice(
+            [("categories", "products", "category_id"), ("customers", "orders", "customer_id"), ("orders", "invoices", "order_id")]
+        )
+        old = self._row(table)
+        if old is None:
+            return
+        [(code,)] = self._rows(f"select code from data.{table} where id = %s", old)
+        more = ["order_date"] if table == "orders" else ["name"]
+        self._insert(table, ["code", *more], [self._code(table), "2026-02-02" if table == "orders" else self._word()])
+        [(new,)] = self._rows(f"select max(id) from data.{table} where company_id = %s", self._company)
+        self._write(f"update data.{user} set {reference} = %s where {reference} = %s", new, old)
+        if table == "categories":
+            self._write("update data.categories set parent_id = null where parent_id = %s", old)
+        self._write(f"delete from data.{table} where id = %s", old)
+        if self._chance.random() < 0.5:
+            self._write(f"update data.{table} set code = %s where id = %s", code, new)
+
+    def _code(self, table: str) -> str:
+        if self._chance.random() < self._fresh:
+            self._made += 1
+            return f"F{self._made}"
+        return self._chance.choice(CODES)
+
+    def _word(self) -> str:
+        return self._chance.choice(["x", "y", "=z", "a, b", "ü"])
+
+    def _row(self, table: str) -> int | None:
+        rows = self._rows(f"select id from data.{table} where company_id = %s order by id", self._company)
+        return self._chance.choice(rows)[0] if rows else None
+
+    def _set(self, table: str, name: str, value: Any) -> None:
+        self._write(f"update data.{table} set {name} = %s where id = %s", value, self._row(table))
+
+    def _insert(self, table: str, names: list[str], values: list[Any]) -> None:
+        marks = ", ".join(["%s"] * len(names))
+        self._write(f"insert into data.{table} ({', '.join(names)}) values ({marks})", *values)
+
+    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._operator.rows(query, values)
+
+    def _write(self, statement: str, *values: Any) -> None:
+        self._operator.write(self._company, statement, values)
+
+
+def content(operator: Operator, catalog: Catalog, company: str) -> dict[str, Counter[tuple[Any, ...]]]:
+    """The rows of each entity without ids and times, a reference being the code to which it leads."""
+
+    def column(entity: Entity, name: str) -> str:
+        reference = entity.fields[name].reference
+        if reference is None:
+            return f't."{name}"'
+        return f'(select r.code from api."{entity.navigations[reference].target}" r where r.id = t."{name}")'
+
+    found = {}
+    with operator.connection.transaction():
+        operator.connection.execute("select set_config('bds.company', %s, true)", (company,))
+        for entity in catalog.entities.values():
+            columns = ", ".join(column(entity, name) for name in entity.fields if name not in ("id", "updatedAt"))
+            found[entity.name] = Counter(
+                operator.rows(f'select {columns} from api."{entity.name}" t where t.company_id = %s', (company,))
+            )
+    return found
