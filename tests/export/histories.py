@@ -11,7 +11,7 @@ import psycopg
 from app.database.catalog import Catalog, Entity
 from tests.conftest import Operator
 
-CODES = [f"K{n}" for n in range(9)]  # few, so that they are used again
+CODES = [f"K{n}" for n in range(4)]  # few, so that they are used again
 TOPS = {
     "units": "",
     "categories": "parent_id",
@@ -21,7 +21,7 @@ TOPS = {
     "invoices": "order_id",
 }
 TARGETS = {"parent_id": "categories", "category_id": "categories", "customer_id": "customers", "order_id": "orders"}
-MORE = {"orders": ", order_date = '2026-01-01'", "invoices": ", invoice_date = '2026-01-01'"}
+MORE = {"orders": "order_date", "invoices": "invoice_date"}
 
 
 class History:
@@ -32,18 +32,7 @@ class History:
         self._chance, self._fresh, self._made = random.Random(seed), fresh, 0
 
     def run(self, steps: int) -> None:
-        kinds = (
-            self.create,
-            self.create,
-            self.create,
-            self.change,
-            self.change,
-            self.rename,
-            self.delete,
-            self.child,
-            self.child,
-            self.replace,
-        )
+        kinds = [self.create] * 4 + [self.change, self.delete, self.child, self.replace] * 2 + [self.rename, self.hand_over]
         for _ in range(steps):
             try:
                 self._chance.choice(kinds)()
@@ -52,14 +41,18 @@ class History:
 
     def create(self) -> None:
         table = self._chance.choice(list(TOPS))
-        names, values = ["code"], [self._code(table)]
+        self._insert(table, *self._row_of(table, self._code()))
+
+    def _row_of(self, table: str, code: str) -> tuple[list[str], list[Any]]:
+        names: list[str] = ["code"]
+        values: list[Any] = [code]
         if table in ("units", "categories", "products", "customers"):
             names, values = [*names, "name"], [*values, self._word()]
         if table in MORE:
-            names, values = [*names, MORE[table].split()[1]], [*values, "2026-01-01"]
+            names, values = [*names, MORE[table]], [*values, "2026-01-01"]
         if reference := TOPS[table]:
             names, values = [*names, reference], [*values, self._row(TARGETS[reference])]
-        self._insert(table, names, values)
+        return names, values
 
     def change(self) -> None:
         table = self._chance.choice(list(TOPS))
@@ -72,7 +65,7 @@ class History:
 
     def rename(self) -> None:
         table = self._chance.choice([*TOPS, "product_variants"])
-        self._set(table, "code", self._code(table))
+        self._set(table, "code", self._code())
 
     def delete(self) -> None:
         table = self._chance.choice([*TOPS, "product_variants", "order_items", "invoice_items"])
@@ -94,7 +87,7 @@ class History:
         elif kind == 1:
             self._set(table, "price", self._chance.randrange(4))
         elif table == "product_variants":
-            self._insert(table, ["code", parent], [self._code(table), home])
+            self._insert(table, ["code", parent], [self._code(), home])
         else:
             names = ["description", "quantity", "product_id", parent]
             self._insert(
@@ -111,7 +104,7 @@ class History:
             return
         [(code,)] = self._rows(f"select code from data.{table} where id = %s", old)
         more = ["order_date"] if table == "orders" else ["name"]
-        self._insert(table, ["code", *more], [self._code(table), "2026-02-02" if table == "orders" else self._word()])
+        self._insert(table, ["code", *more], [self._code(), "2026-02-02" if table == "orders" else self._word()])
         [(new,)] = self._rows(f"select max(id) from data.{table} where company_id = %s", self._company)
         self._write(f"update data.{user} set {reference} = %s where {reference} = %s", new, old)
         if table == "categories":
@@ -120,11 +113,28 @@ class History:
         if self._chance.random() < 0.5:
             self._write(f"update data.{table} set code = %s where id = %s", code, new)
 
-    def _code(self, table: str) -> str:
-        if self._chance.random() < self._fresh:
-            self._made += 1
-            return f"F{self._made}"
-        return self._chance.choice(CODES)
+    def hand_over(self) -> None:
+        """A unique value gets from one row to another: its row goes or is renamed, the other one is new or was there."""
+        table = self._chance.choice([*TOPS, "product_variants"])
+        old, way = self._row(table), self._chance.randrange(16)
+        if old is None:
+            return
+        [(code,)] = self._rows(f"select code from data.{table} where id = %s", old)
+        if way % 2:
+            self._write(f"delete from data.{table} where id = %s", old)
+        else:
+            self._write(f"update data.{table} set code = %s where id = %s", self._fresh_code(), old)
+        if way in (0, 1, 3, 5):  # 0: both rows stay
+            self._set(table, "code", code)
+        elif table != "product_variants":
+            self._insert(table, *self._row_of(table, code))
+
+    def _code(self) -> str:
+        return self._fresh_code() if self._chance.random() < self._fresh else self._chance.choice(CODES)
+
+    def _fresh_code(self) -> str:
+        self._made += 1
+        return f"F{self._made}"
 
     def _word(self) -> str:
         return self._chance.choice(["x", "y", "=z", "a, b", "ü"])

@@ -48,7 +48,6 @@ class Exports:
         async with self.database.snapshot(company) as connection:
             output = await find_output(connection, export)
             export, reader = await open_reader(connection, export, 30)
-            self.moved = export.moved
             return b"".join([block async for block in write(export, reader, output)])
 
     def passed(self, company: str, since: int) -> bool:
@@ -84,19 +83,17 @@ def exports(module_database_url: str) -> Iterator[Exports]:
 @pytest.mark.parametrize("seed", range(50))
 def test_a_document_of_all_entities_brings_a_copy_from_one_version_to_another(exports: Exports, seed: int) -> None:
     source, copy = exports.company(), exports.company()
-    history = History(exports.operator, source.company, seed, fresh=0.35 if seed % 3 else 0.8)
+    history = History(exports.operator, source.company, seed, fresh=0.5 + (seed % 3) / 4)
     format = "xml" if seed % 2 else "json"
     since = 0
-    for steps in (25, 25, 10):
+    for steps in (50, 25):
         history.run(steps)
         try:
             document = exports.get(source.company, None, format=format, since=since)
         except ServiceError as error:
-            import os; open("/tmp/exports_probe.txt","a").write(f"{seed} passed {since}\n")
             assert error.code == "unwritable" and exports.passed(source.company, since), error
             return
         assert not exports.passed(source.company, since)
-        import os; open("/tmp/exports_probe.txt","a").write(f"{seed} ok {exports.moved}\n")
         report = copy.send(document) if format == "json" else send(copy, "units", document)
         assert (report["state"], report["errors"]) == ("completed", []), document
         assert exports.content(copy.company) == exports.content(source.company), document
