@@ -80,6 +80,7 @@ def _choice(names: Iterable[str]) -> str:
 
 
 FORMATS = {each.name: each for each in (JSON, XML, CSV, EXCEL, PDF, HTML, PARQUET, JSONL, CUSTOM)}
+DOCUMENTS = (JSON, XML)  # of any number of collections
 READABLE = tuple(each for each in FORMATS.values() if each.read_as)
 READABLE_LABELS = _choice(each.label for each in READABLE)
 READABLE_MEDIA_TYPES = _choice(each.read_as[0] for each in READABLE)

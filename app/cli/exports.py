@@ -14,7 +14,7 @@ from app.errors import ServiceError
 from app.export import content, to_xml
 from app.export.output import find_output, write
 from app.export.read import open_reader
-from app.export.request import read_parameters, read_request
+from app.export.request import WHOLE, read_parameters, read_request, read_whole
 from app.formats import SCHEMA
 
 Show = Callable[[int, int, int], None]  # rows so far, rows in all, bytes so far
@@ -28,9 +28,13 @@ def run(url: str, config: Config, company: str, entity: str, given: Mapping[str,
 async def _run(url: str, config: Config, company: str, entity: str, given: Mapping[str, str], out: BinaryIO, show: Show) -> None:
     source = await replicas.choose_url(config, url)
     async with connections.snapshot(source, company) as (connection, catalog):
-        if entity not in catalog:
+        if entity not in catalog and entity != WHOLE:
             raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
-        request = read_request(catalog, catalog[entity], company, read_parameters(list(given.items())))
+        parameters = read_parameters(list(given.items()))
+        is_whole = entity == WHOLE
+        request = (
+            read_whole(catalog, company, parameters) if is_whole else read_request(catalog, catalog[entity], company, parameters)
+        )
         file = await find_output(connection, request)
         if request.format is SCHEMA:
             out.write(to_xml.schema(request))

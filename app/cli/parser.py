@@ -222,9 +222,11 @@ restoring a backup.""",
         """\
   bds export products --company acme --format csv --select code,name,price --orderby 'price desc' --top 10
   bds export orders --company acme --format excel --filter 'total gt 1000' --output orders.xlsx
-  bds export orders --company acme --format json --url https://data.example.com --key-file key.txt""",
+  bds export orders --company acme --format json --url https://data.example.com --key-file key.txt
+  bds export orders --company acme --format parquet --since yesterday --output changed.parquet
+  bds export diff --company acme --format json --since 17     what changed in all entities""",
         (
-            argument("entity", metavar="ENTITY", help="such as products"),
+            argument("entity", metavar="ENTITY", help="such as products; diff for all, with --since"),
             COMPANY,
             argument(
                 "--format",
@@ -242,6 +244,7 @@ restoring a backup.""",
             ),
             argument("--at", metavar="TIME", help="rows as of a time, such as 2026-01-01 or 2026-01-01T00:00:00Z"),
             argument("--version", dest="of_version", type=read_count, metavar="N", help="rows as of a version: the id of a change"),
+            argument("--since", metavar="WHEN", help=f"only what has changed since then: {versions.WHEN}"),
             argument("--output", "-o", metavar="FILE", help="file to write (standard output); it appears when it is complete"),
             *(
                 argument(

@@ -9,7 +9,7 @@ from app.errors import ServiceError
 from app.export import difference, statements
 from app.export.request import ExportRequest
 from app.export.row_formats import LineFormat, RecordFormat
-from app.export.shape import LineShape, line_shape, related_shapes
+from app.export.shape import LineShape, RecordShape, line_shape, record_shape, related_shapes
 from app.query.sql.parameters import Statement
 
 
@@ -37,6 +37,13 @@ def count(export: ExportRequest) -> Statement:
         return difference.count(export.query, export.company, by_id=export.goes_by_id, moved=export.moved)
     inner = line_shape(export.query).collection if export.format.is_flat else None
     return statements.count(export.query, export.company, inner)
+
+
+def records(export: ExportRequest) -> list[RecordShape]:
+    """Return the records of a document's collections."""
+    if export.since:
+        return [record_shape(each).without_ids() for each in export.queries]
+    return [record_shape(export.query), *(each.record for each in related_shapes(export.query))]
 
 
 def collections(export: ExportRequest, format: RecordFormat) -> list[tuple[str, Statement]]:

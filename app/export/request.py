@@ -14,7 +14,7 @@ from app.database.catalog import Catalog, Entity
 from app.database.past import Moment, model_of
 from app.errors import QueryError, ServiceError
 from app.export.shape import line_shape, record_shape
-from app.formats import CUSTOM, FORMATS, HTML, JSON, PARQUET, PDF, SCHEMA, XML, Format, find
+from app.formats import CUSTOM, DOCUMENTS, FORMATS, SCHEMA, Format, find
 from app.query.check.moments import check_generation, moment_of, read_moment
 from app.query.check.options import EXPORT, parse_query
 from app.query.check.query import Query
@@ -22,8 +22,6 @@ from app.query.check.tree import Column, Count, Quantifier, walk
 
 PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "since", "version", "at", "generation")
 WHOLE = "diff"  # the name of a difference of all entities
-DOCUMENTS = (JSON, XML)  # formats of a difference of all entities
-BY_ID = (PARQUET, HTML, PDF)  # formats of a difference that has a line for each row, by its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class ExportRequest:
     @property
     def goes_by_id(self) -> bool:
         """Whether a difference has a line for each row; else it is a document, or follows one."""
-        return self.format in BY_ID
+        return _goes_by_id(self.format)
 
     @property
     def reads_all_rows(self) -> bool:
@@ -148,9 +146,13 @@ def read_whole(catalog: Catalog, company: str, given: dict[str, str]) -> ExportR
     return replace(first, others=tuple(each.query for each in others))
 
 
+def _goes_by_id(format: Format) -> bool:
+    return format.is_flat and not format.read_as
+
+
 def _check_difference(given: dict[str, str], format: Format) -> None:
     """Raises malformed_request for an option that a difference does not take."""
-    takes = ("$filter", "$select") if format in BY_ID else ("$filter",)
+    takes = ("$filter", "$select") if _goes_by_id(format) else ("$filter",)
     refused = ("mapper", "ids", *(name for name in given if name.startswith("$") and name not in takes))
     if found := next((name for name in refused if name in given), None):
         expected = " and ".join(takes)

@@ -23,6 +23,7 @@ from app.export.output import Output, find_output, write
 from app.export.read import Reader, open_reader
 from app.export.request import ExportRequest, check_export, read_parameters, read_request, read_whole
 from app.formats import PDF, SCHEMA
+from app.query.check.moments import GENERATION
 from app.wire.answers import send
 from app.wire.streams import Streams, stream
 from app.wire.urls import decode_query
@@ -141,6 +142,7 @@ def headers(export: ExportRequest, output: Output) -> dict[str, str]:
         "Content-Security-Policy": SANDBOX,
         "Cache-Control": "private, no-store",
         "Vary": "Accept-Encoding",
+        "X-BDS-Generation": GENERATION,
     }
 
 

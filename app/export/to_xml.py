@@ -12,11 +12,12 @@ from app.export import content
 from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.row_formats import PLAIN, Head, concatenated, escaped, text_of, with_children
-from app.export.shape import ExportField, RecordShape, record_shape, related_shapes
+from app.export.shape import ExportField, RecordShape
 from app.types import TYPES, named
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 ROOT = "document"  # around several collections
+OPTIONAL = ' minOccurs="0"'
 QUOTES = {'"': "&quot;"}
 
 
@@ -77,14 +78,13 @@ async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, 
 
 def schema(export: ExportRequest) -> bytes:
     """Return the XML schema of what `write` yields."""
-    query = export.query
-    records = [record_shape(query), *(each.record for each in related_shapes(query))]
+    records, changed = content.records(export), export.since is not None
     lines = [f'{HEAD}<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" elementFormDefault="qualified">']
     lines += _simple_types()
     if len(records) == 1:
-        lines += _collection(query.entity.name, records[0])
+        lines += _collection(export.entity.name, records[0], changed)
     else:
-        lines += _complex(ROOT, (line for record in records for line in _collection(record.entity.name, record)))
+        lines += _complex(ROOT, (line for record in records for line in _collection(record.entity.name, record, changed)))
     return "\n".join([*lines, "</xs:schema>\n"]).encode()
 
 
@@ -100,20 +100,24 @@ def _simple_types() -> Iterator[str]:
         )
 
 
-def _collection(name: str, record: RecordShape) -> Iterator[str]:
-    inside = [line for field in record.fields for line in _field(field)]
+def _collection(name: str, record: RecordShape, changed: bool, occurs: str = "") -> Iterator[str]:
+    """Yield a collection.  changed: records say their operation and name, and may lack everything else."""
+    optional = OPTIONAL if changed else ""
+    inside = [f'<xs:element name="id" type="{TYPES["text"].xsd}"{OPTIONAL}/>'] if changed else []
+    inside += [line for field in record.fields for line in _field(field, optional)]
     for child in record.children:
-        inside += _collection(child.step.name, child.record)
-    yield from _complex(name, _complex(record.name, inside, ' minOccurs="0" maxOccurs="unbounded"'))
+        inside += _collection(child.step.name, child.record, changed, optional)
+    attribute = f'<xs:attribute name="operation" type="{TYPES["text"].xsd}"/>' if changed else ""
+    yield from _complex(name, _complex(record.name, inside, f'{OPTIONAL} maxOccurs="unbounded"', attribute), occurs)
 
 
-def _complex(name: str, inside: Iterable[str], occurs: str = "") -> Iterator[str]:
+def _complex(name: str, inside: Iterable[str], occurs: str = "", attribute: str = "") -> Iterator[str]:
     yield f'<xs:element name="{name}"{occurs}><xs:complexType><xs:sequence>'
     yield from inside
-    yield "</xs:sequence></xs:complexType></xs:element>"
+    yield f"</xs:sequence>{attribute}</xs:complexType></xs:element>"
 
 
-def _field(field: ExportField) -> Iterator[str]:
+def _field(field: ExportField, occurs: str) -> Iterator[str]:
     type = TYPES["text"] if field.lookup else named(field.type)
     written = type.name if type.xsd_extra else type.xsd
-    yield f'<xs:element name="{field.name}" type="{written}"' + (' nillable="true"/>' if field.nullable else "/>")
+    yield f'<xs:element name="{field.name}" type="{written}"{occurs}' + (' nillable="true"/>' if field.nullable else "/>")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.formats import FORMATS, READABLE, READABLE_LABELS, SCHEMA
+from app.formats import DOCUMENTS, FORMATS, READABLE, READABLE_LABELS, SCHEMA
 from app.service.schemas import ANYTHING, TEXT, TRUTH, UUID, WHOLE, Schema, page, record, ref
 
 
@@ -86,6 +86,10 @@ EXPORT: Mapping[str, tuple[Schema, str]] = {
     "$skip": (WHOLE, "rows to leave out"),
     "mapper": (TEXT, "a mapper to run in reverse, or a template"),
     "ids": (TRUTH, "false: without ids, for a restore into another company"),
+    "since": (
+        WHEN,
+        "what differs since a version: a document that brings a copy from there to the later end, or lines with @operation",
+    ),
     **PAST,
 }
 SOURCES: Mapping[str, Schema] = {
@@ -309,6 +313,19 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("The document", ANYTHING)},
         query={"limit": ({"type": "integer", "minimum": 1, "default": 10}, "records of each collection")},
         body=SOURCES,
+    ),
+    ("GET", "/api/{company}/diff"): Operation(
+        "exportDifference",
+        "Export",
+        "Export what differs between two versions in all entities, as an import document",
+        "read",
+        {200: FILE, 410: Answer("Dropped by retention"), 422: UNWRITABLE},
+        query={
+            "format": ({"type": "string", "enum": [*(each.name for each in DOCUMENTS), SCHEMA.name]}, "the format"),
+            "export": EXPORT["export"],
+            **SINCE,
+        },
+        headers=POSITION,
     ),
     ("GET", "/api/{entity}"): Operation(
         "exportEntity",

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
+import json
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
+import lxml.html
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from openpyxl import load_workbook
+from pypdf import PdfReader
 
 from app.config import Config
 from app.database.database import Database
-from app.errors import ServiceError
+from app.errors import QueryError, ServiceError
 from app.export.output import find_output, write
 from app.export.read import open_reader
 from app.export.request import read_parameters, read_request, read_whole
@@ -50,16 +62,22 @@ class Exports:
             export, reader = await open_reader(connection, export, 30)
             return b"".join([block async for block in write(export, reader, output)])
 
-    def passed(self, company: str, since: int) -> bool:
-        """Whether a unique value has passed between rows that exist at both ends."""
+    def passed(self, company: str, since: int, entity: str | None = None) -> bool:
+        """Whether a unique value has passed between rows that exist at both ends; of one entity, whether one has moved."""
         query = """
+            with d as materialized (
+                select e.name, d.* from bds.entities e cross join lateral bds.diff(%(company)s, e.name, %(since)s, %(until)s) d
+                where e.name = %(entity)s or %(entity)s is null
+            )
             select exists (
-                select from bds.entities e, bds.diff(%(company)s, e.name, %(since)s, %(until)s) a, bds.diff(%(company)s, e.name, %(since)s, %(until)s) b
-                where a.operation = 'update' and b.operation = 'update' and a.row_id <> b.row_id and a.old ->> 'code' = b.new ->> 'code')
+                select from d a join d b on a.name = b.name and a.row_id <> b.row_id and a.old ->> 'code' = b.new ->> 'code'
+                where a.operation = 'update' and b.operation = 'update'
+                    or %(entity)s is not null and 'update' in (a.operation, b.operation)
+            )
         """
         with self.operator.connection.transaction():
             self.operator.connection.execute("select set_config('bds.company', %s, true)", (company,))
-            values = {"company": company, "since": since, "until": self.version(company)}
+            values = {"company": company, "since": since, "until": self.version(company), "entity": entity}
             return bool(self.operator.connection.execute(query.encode(), values).fetchall()[0][0])
 
     def version(self, company: str) -> int:
@@ -98,3 +116,241 @@ def test_a_document_of_all_entities_brings_a_copy_from_one_version_to_another(ex
         assert (report["state"], report["errors"]) == ("completed", []), document
         assert exports.content(copy.company) == exports.content(source.company), document
         since = exports.version(source.company)
+
+
+SINGLE = ("units", "customers", "categories")
+
+
+@pytest.mark.parametrize("format", ["json", "jsonl", "xml", "csv", "excel"])
+def test_a_file_of_one_entity_brings_its_rows_from_one_version_to_another(exports: Exports, format: str) -> None:
+    for seed in range(4):
+        source, copy = exports.company(), exports.company()
+        history, since = History(exports.operator, source.company, seed, fresh=0.8), 0
+        for steps in (50, 30):
+            history.run(steps)
+            for entity in SINGLE:
+                try:
+                    file = exports.get(source.company, entity, format=format, since=since)
+                except ServiceError as error:
+                    assert error.code == "unwritable" and exports.passed(source.company, since, entity)
+                    return
+                if not file:
+                    continue  # nothing differs: a file without a line
+                report = copy.send(file) if format == "json" else send(copy, entity, file)
+                assert (report["state"], report["errors"]) == ("completed", []), file
+                before, after = exports.content(copy.company), exports.content(source.company)
+                assert before[entity] == after[entity], (entity, file)
+            since = exports.version(source.company)
+
+
+@dataclass(frozen=True)
+class Past:
+    """What bds.diff and bds.rows_at say of a history, of which `since` is somewhere in the middle."""
+
+    exports: Exports
+    company: str
+    since: int
+    until: int
+
+    def expected(self, entity: str) -> dict[int, tuple[str, dict[str, Any]]]:
+        """(operation, fields) by id; a reference is the code that the row had."""
+        rows = self.ask("select row_id, operation from bds.diff(%s, %s, %s, %s)", self.company, entity, self.since, self.until)
+        return {id: (operation, self.at(entity, self.since if operation == "delete" else self.until)[id]) for id, operation in rows}
+
+    def at(self, entity: str, version: int) -> dict[int, dict[str, Any]]:
+        catalog = self.exports.database.catalog
+        found = {row["id"]: row for (row,) in self.ask("select bds.rows_at(%s, %s, %s)", self.company, entity, version)}
+        for step in catalog[entity].navigations.values():
+            if not step.many:
+                named = {} if step.target == entity else self.at(step.target, version)
+                codes = {id: row["code"] for id, row in (named or found).items()}
+                for row in found.values():
+                    row[step.name] = codes.get(row.pop(step.field))
+        return found
+
+    def ask(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self.exports.operator.connection.transaction():
+            self.exports.operator.connection.execute("select set_config('bds.company', %s, true)", (self.company,))
+            return self.exports.operator.rows(query, values)
+
+    def get(self, entity: str, format: str, **options: Any) -> bytes:
+        return self.exports.get(self.company, entity, format=format, since=self.since, version=self.until, **options)
+
+
+@pytest.fixture(scope="module")
+def past(exports: Exports) -> Past:
+    """A history in which nothing is created twice under one code, so that every format can write it."""
+    feed = exports.company()
+    history = History(exports.operator, feed.company, 7, fresh=1)
+    history.run(150)
+    since = exports.version(feed.company)
+    history.run(150)
+    until = exports.version(feed.company)
+    history.run(50)
+    return Past(exports, feed.company, since, until)
+
+
+def plain(value: Any) -> Any:
+    """A value of a file or of bds.rows_at, to be compared with the other."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, float | int | Decimal) and not isinstance(value, bool):
+        return Decimal(str(value)).normalize()
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT.*", value):
+        return datetime.fromisoformat(value.replace(" ", "T")).astimezone(UTC).replace(tzinfo=None).isoformat()
+    return value
+
+
+def test_parquet_has_a_record_for_each_row_as_it_is_at_the_end_at_which_it_exists(past: Past) -> None:
+    operations = set()
+    for entity in past.exports.database.catalog.entities:
+        table = pq.read_table(pa.BufferReader(past.get(entity, "parquet")))
+        assert table.column_names[:2] == ["@operation", "id"]
+        rows = {
+            row["id"]: (row.pop("@operation"), {name: plain(value) for name, value in row.items()}) for row in table.to_pylist()
+        }
+        expected = {
+            id: (operation, {name: plain(value) for name, value in fields.items()})
+            for id, (operation, fields) in past.expected(entity).items()
+        }
+        assert rows == expected
+        operations |= {operation for operation, _ in rows.values()}
+    assert operations == {"create", "update", "delete"}
+
+
+STEPS = (
+    "insert into data.categories (code, name) values ('OLD', 'Old'), ('GONE', 'Gone'), ('SAME', '=1')",
+    "insert into data.products (code, name, price, category_id) select c.code, 'p', 1, c.id from api.categories c",
+    "insert into data.product_variants (code, product_id) select c.code || n, c.id from api.products c, generate_series(1, 2) n",
+    "insert into data.orders (code, order_date) values ('O1', '2026-01-01'), ('O2', '2026-01-01')",
+    "insert into data.order_items (order_id, quantity) select id, n from api.orders, generate_series(1, 2) n",
+    "---",  # the earlier end
+    "update data.categories set code = 'NEW' where code = 'OLD' and OWN",
+    "update data.products set category_id = null where code = 'GONE' and OWN",
+    "delete from data.categories where code = 'GONE' and OWN",
+    "insert into data.categories (code, name) values ('GONE', 'Back'), ('MORE', 'More')",
+    "update data.product_variants set code = 'V' where code = 'SAME1' and OWN",
+    "update data.products set price = 2 where code = 'OLD' and OWN",
+    "update data.order_items set quantity = 3 where quantity = 2 and order_id = (select id from api.orders where code = 'O1') and OWN",
+    "delete from data.orders where code = 'O2' and OWN",
+)
+
+
+@pytest.fixture(scope="module")
+def story(exports: Exports) -> Past:
+    company, since = exports.company().company, 0
+    for step in STEPS:
+        if step == "---":
+            since = exports.version(company)
+        else:
+            exports.operator.write(company, step.replace("OWN", "company_id = current_setting('bds.company')"))
+    return Past(exports, company, since, exports.version(company))
+
+
+def test_a_document_names_rows_as_they_were_called(story: Past) -> None:
+    assert json.loads(story.get("categories", "json"))["categories"] == [
+        {"@operation": "update", "id": "code:OLD", "code": "NEW", "name": "Old", "parent": None},
+        {"@operation": "update", "id": "code:GONE", "code": "GONE", "name": "Back", "parent": None},
+        {"@operation": "create", "code": "MORE", "name": "More", "parent": None},
+    ]
+    assert story.get("categories", "xml").decode().splitlines()[2] == (
+        '<category operation="update"><id>code:OLD</id><code>NEW</code><name>Old</name><parent xsi:nil="true"/></category>'
+    )
+    assert [json.loads(line)["@operation"] for line in story.get("categories", "jsonl").splitlines()] == [
+        "update",
+        "update",
+        "create",
+    ]
+    assert json.loads(story.get("orders", "json"))["orders"][1] == {"@operation": "delete", "id": "code:O2"}
+
+
+def test_a_row_comes_with_all_of_its_children_if_one_differs(story: Past) -> None:
+    products = {each["id"]: each for each in json.loads(story.get("products", "json"))["products"]}
+    assert set(products) == {"code:OLD", "code:GONE", "code:SAME"}
+    assert products["code:SAME"]["variants"] == [
+        {"id": "code:SAME1", "code": "V", "name": None, "barcode": None, "price": None},
+        {"code": "SAME2", "name": None, "barcode": None, "price": None},
+    ]
+    assert "variants" not in products["code:OLD"] and "variants" not in products["code:GONE"]
+    [order, _] = json.loads(story.get("orders", "json"))["orders"]
+    assert [(item.get("id"), item["quantity"]) for item in order["items"]] == [(None, 1), (None, 3)]
+
+
+def test_rows_without_a_unique_field_are_named_by_their_number(story: Past) -> None:
+    items = json.loads(story.get("orderItems", "json"))["orderItems"]
+    assert {item["@operation"] for item in items} == {"update", "delete"} and all(type(item["id"]) is int for item in items)
+    table = list(csv.DictReader(io.StringIO(story.get("orderItems", "csv").decode("utf-8-sig"))))
+    assert [(row["@operation"], int(row["id"])) for row in table] == [(item["@operation"], item["id"]) for item in items]
+    assert {row["order"] for row in table if row["@operation"] == "delete"} == {"O2"}, "the order's code as of then"
+
+
+def test_lines_of_a_table_follow_the_document(story: Past) -> None:
+    rows = list(csv.reader(io.StringIO(story.get("categories", "csv").decode("utf-8-sig"))))
+    assert [row[:4] for row in rows] == [
+        ["@operation", "id", "code", "name"],
+        ["update", "code:OLD", "NEW", "Old"],
+        ["update", "code:GONE", "GONE", "Back"],
+        ["create", "", "MORE", "More"],
+    ]
+    book = load_workbook(io.BytesIO(story.get("categories", "excel")))
+    assert [[cell or "" for cell in row[:4]] for row in book.active.iter_rows(values_only=True)] == [row[:4] for row in rows]
+
+
+@pytest.mark.parametrize("format", ["html", "pdf"])
+def test_pages_have_a_line_for_each_row(story: Past, format: str) -> None:
+    file = story.get("categories", format)
+    if format == "pdf":
+        words = " ".join(page.extract_text() for page in PdfReader(io.BytesIO(file)).pages).split()
+        assert Counter(word for word in words if word in ("create", "update", "delete")) == {"create": 2, "update": 1, "delete": 1}
+        return
+    table = lxml.html.fromstring(file.decode())
+    assert [cell.text for cell in table.findall(".//th")][:3] == ["@operation", "id", "code"]
+    rows = [[cell.text for cell in row.findall("td")] for row in table.findall(".//tbody/tr")]
+    assert [(row[0], row[2]) for row in rows] == [("update", "NEW"), ("delete", "GONE"), ("create", "GONE"), ("create", "MORE")]
+
+
+def test_a_filter_compares_the_rows_that_match_at_each_end(story: Past) -> None:
+    products = json.loads(story.get("products", "json", filter="price eq 1"))["products"]
+    assert [(each["@operation"], each["id"]) for each in products] == [
+        ("delete", "code:OLD"),
+        ("update", "code:GONE"),
+        ("update", "code:SAME"),
+    ]
+    products = json.loads(story.get("products", "json", filter="price gt 1 or code eq 'none'"))["products"]
+    assert [(each["@operation"], each["code"]) for each in products] == [("create", "OLD")] and len(products[0]["variants"]) == 2
+    table = pq.read_table(pa.BufferReader(story.get("products", "parquet", filter="price eq 1", select="code")))
+    assert [tuple(row.values())[::2] for row in table.to_pylist()] == [("delete", "OLD"), ("update", "GONE")]
+    assert table.column_names == ["@operation", "id", "code"]
+
+
+@pytest.mark.parametrize(
+    ("entity", "options", "status", "target"),
+    [
+        ("products", {"format": "csv", "since": "x y"}, 400, "since"),
+        ("products", {"format": "csv", "since": "5", "version": "6", "at": "2026-01-01"}, 400, "at"),
+        ("products", {"format": "csv", "since": "5", "version": "3"}, 400, "since"),
+        ("products", {"format": "csv", "since": "9999"}, 404, "since"),
+        ("products", {"format": "csv", "since": "nobody"}, 404, "since"),
+        ("products", {"format": "csv", "since": "5", "generation": "2"}, 404, "generation"),
+        ("products", {"format": "csv", "since": "5", "select": "code"}, 400, "$select"),
+        ("products", {"format": "json", "since": "5", "expand": "category"}, 400, "$expand"),
+        ("products", {"format": "parquet", "since": "5", "top": "1"}, 400, "$top"),
+        ("products", {"format": "json", "since": "5", "ids": "false"}, 400, "ids"),
+        ("products", {"mapper": "m", "since": "5"}, 400, "mapper"),
+        ("products", {"format": "json", "since": "5", "filter": "category/code eq 'x'"}, 400, "$filter"),
+        ("products", {"format": "json", "since": "5", "filter": "variants/any()"}, 400, "$filter"),
+        ("products", {"format": "json", "since": "5", "filter": "updatedAt gt 2026-01-01T00:00:00Z"}, 400, "$filter"),
+        (None, {"format": "json"}, 400, "since"),
+        (None, {"format": "csv", "since": "5"}, 400, "format"),
+        (None, {"format": "json", "since": "5", "filter": "id eq 1"}, 400, "$filter"),
+        (None, {"format": "json", "since": "9999"}, 404, "since"),
+    ],
+)
+def test_what_a_difference_does_not_take_is_told(
+    story: Past, entity: str | None, options: dict[str, str], status: int, target: str
+) -> None:
+    with pytest.raises((ServiceError, QueryError)) as caught:
+        story.exports.get(story.company, entity, **options)
+    assert (caught.value.status, caught.value.target) == (status, target)
