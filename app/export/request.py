@@ -141,7 +141,11 @@ def read_whole(catalog: Catalog, company: str, given: dict[str, str]) -> ExportR
     if options := [name for name in given if name.startswith("$") or name in ("mapper", "ids")]:
         message = f"a difference of all entities takes no {options[0]}"
         raise ServiceError("malformed_request", message, target=options[0])
-    tops = [each for each in catalog.entities.values() if each.parent in (None, each.name)]
+    for each in catalog.entities.values():
+        if each.parent_navigation and not each.navigations[each.parent_navigation].required:
+            message = f"rows of {each.name} may be without {each.parent_navigation}, so they stand in no document of all entities"
+            raise ServiceError("not_supported", message)
+    tops = (each for each in catalog.entities.values() if each.parent is None)
     first, *others = (read_request(catalog, each, company, given) for each in tops)
     return replace(first, others=tuple(each.query for each in others))
 

@@ -18,12 +18,13 @@ from app.export.read import Reader
 from app.export.request import read_request
 from app.formats import CUSTOM, FORMATS
 from app.mapper import store
+from app.query.check.moments import absolute
 from app.web.addresses import as_of
 from app.web.forms import Form
 from app.web.page import PageRequest, see_other
 
 OPTIONS = {"filter": "$filter", "orderby": "$orderby", "top": "$top"}
-FIELDS = ("entity", "format", "mapper", "asof", *OPTIONS)
+FIELDS = ("entity", "format", "mapper", "since", "asof", *OPTIONS)
 TARGETS = {option: name for name, option in OPTIONS.items()} | {"$select": "columns", "version": "asof", "at": "asof"}
 MAPPERS = 1_000  # offered at most
 PREVIEW = 10  # rows
@@ -94,9 +95,10 @@ def column_names(entity: Entity) -> list[str]:
 
 async def read_preview(page: PageRequest, form: Form, entity: Entity) -> Preview | None:
     """Read the first rows; None if that takes longer than PREVIEW_TIMEOUT, or if the form has problems, which are added to it."""
-    with form.collect_problems("columns", "asof", *OPTIONS, targets=TARGETS):
-        export = read_request(page.database.catalog, entity, page.company, {**options(form), "format": "csv"})
-    if form.problems:
+    with form.collect_problems("columns", "since", "asof", *OPTIONS, targets=TARGETS):
+        given = query_parameters(form) if form["since"] else {**options(form), "format": "csv"}
+        export = read_request(page.database.catalog, entity, page.company, given)
+    if form.problems or export.since:  # to show a part of what has changed, all of it would be read
         return None
     top = export.query.top
     first = replace(export, query=replace(export.query, top=PREVIEW if top is None else min(top, PREVIEW)))
@@ -126,7 +128,7 @@ async def export_url(page: PageRequest, form: Form) -> str | None:
     if form["format"] == CUSTOM.name and not form["mapper"]:
         form.add_problem("mapper", "Choose a mapper")
         return None
-    with form.collect_problems("entity", "format", "mapper", "columns", "asof", *OPTIONS, targets=TARGETS):
+    with form.collect_problems("entity", "format", "mapper", "columns", "since", "asof", *OPTIONS, targets=TARGETS):
         request = read_request(page.database.catalog, entity, page.company, parameters)
         async with page.database.session(page.company) as connection:
             await find_output(connection, request)
@@ -143,4 +145,5 @@ def query_parameters(form: Form) -> dict[str, str]:
 def options(form: Form) -> dict[str, str]:
     """Return the query options of the API for the form."""
     select = {"$select": ",".join(form.all("columns"))} if form.all("columns") else {}
-    return select | {option: form[name] for name, option in OPTIONS.items() if form[name]} | as_of(form["asof"])
+    since = {"since": absolute(form["since"])} if form["since"] else {}
+    return select | {option: form[name] for name, option in OPTIONS.items() if form[name]} | since | as_of(form["asof"])

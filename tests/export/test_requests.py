@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from lxml import etree
 
 from app.errors import ERRORS
 from app.export.response import content_disposition
 from app.formats import FORMATS
 from tests.export.conftest import Shop
+from tests.export.test_round_trip import ENTITIES
 
 KINDS = {
     "json": ("application/json", "products.json"),
@@ -50,6 +52,12 @@ BAD = [
     ("/api/demo/products?export=true&format=json&$count=true", 400, "malformed_query", "$count", "cannot be given here"),
     ("/api/demo/products?export=true&format=json&$apply=aggregate($count as n)", 400, "malformed_query", "$apply", "cannot be given"),
     ("/api/demo/products?export=true&format=json&$Filter=x", 400, "malformed_query", "$Filter", "expected $filter"),
+    ("/api/demo/diff?since=0&format=json", 400, "malformed_request", "export", "expected export=true"),
+    ("/api/demo/diff?since=0&format=csv&export=true", 400, "malformed_request", "format", "is json or xml, got csv"),
+    ("/api/demo/diff?format=json&export=true", 400, "malformed_query", "since", "since is missing"),
+    ("/api/demo/products?since=0&export=true&format=csv&$select=code", 400, "malformed_request", "$select", "csv takes $filter alone"),
+    ("/api/demo/products?since=9999999&export=true&format=csv", 404, "not_found", "since", "yet to come"),
+    ("/api/other/diff?since=0&export=true&format=json", 403, "forbidden", None, "no read access"),
     ("/api/demo/nothing?export=true&format=json", 404, "not_found", None, "no such entity: nothing"),
     ("/api/demo/products?export=true&format=json&$filter=%zz", 400, "malformed_request", None, "hexadecimal"),
     ("/api/other/products?export=true&format=json", 403, "forbidden", None, "no read access"),
@@ -147,3 +155,20 @@ def test_filter_order_and_page_work_as_in_odata(shop: Shop) -> None:
 )
 def test_file_names_are_written_as_in_rfc_6266(name: str, expected: str) -> None:
     assert content_disposition(name) == expected
+
+
+@pytest.mark.parametrize("entity", ["diff", "invoices"])
+def test_what_changed_is_sent_as_a_file_with_its_schema(shop: Shop, entity: str) -> None:
+    path = f"/api/demo/{entity}?since=3&export=true&format="
+    reply = shop.service.ask(path + "xml")
+    assert (reply.status, reply.headers["Content-Disposition"]) == (200, f'attachment; filename="{entity}.xml"')
+    assert reply.headers["X-BDS-Generation"] == "1"
+    root = etree.fromstring(reply.body)
+    [location] = root.xpath("@*[local-name() = 'noNamespaceSchemaLocation']")
+    schema = shop.service.ask(location.partition(f":{shop.service.port}")[2])
+    etree.XMLSchema(etree.fromstring(schema.body)).assertValid(root)
+    document = shop.service.ask(path + "json").json
+    assert document.keys() == (
+        {"invoices"} if entity == "invoices" else set(ENTITIES) - {"productVariants", "orderItems", "invoiceItems"}
+    )
+    assert shop.service.ask(path + "json", method="HEAD").status == 200
