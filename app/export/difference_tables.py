@@ -114,19 +114,18 @@ class Tables:
     def named_rows(self) -> Composed:
         """SELECT the rows that differ: what a copy calls them."""
         key, table = self.entity.identifying_field, table_of(self.entity)
-        if key is None:
-            rows = SQL("(select d.*, case when d.{} <> 'create' then d.{id} end as {} from {} as d)").format(
-                *(OPERATION_COLUMN, NAME, table), id=ID
-            )
-            whole = SQL("d.{} is null").format(NAME)
-        else:
+        name: Composable = SQL("case when d.{operation} <> 'create' then d.{id} end").format(**_COLUMNS)
+        along, tables = Composed([SQL("false")]), Composed([table, SQL(" as d")])
+        if self.touched(self.entity):  # a join, because a subquery in its place may be run for each row
+            along += SQL(" or k.id is not null")
+            tables += SQL(' left join "touched" as k on k.id = d."@id"')
+        if key is not None:
             name = _NAME.format(key=Identifier(key.name), was=was(key), **_COLUMNS)
-            rows = SQL("(select d.*, {} as {}, a.{id} as {} from {} as d{} where d.{} <> 'delete' or b.{id} is null)").format(
-                *(name, NAME, FORMER, table, _counterparts(self.entity, key), OPERATION_COLUMN), id=ID
-            )
-            whole = SQL("d.{} is null or d.{} is not null").format(NAME, FORMER)
-        if self.touched(self.entity):
-            whole += SQL(' or exists (select from "touched" as k where k.id = d.{})').format(ID)
+            along += SQL(" or a.{id} is not null").format(**_COLUMNS)
+            tables += _counterparts(self.entity, key)
+            tables += SQL(" where d.{operation} <> 'delete' or b.{id} is null").format(**_COLUMNS)
+        rows = SQL("(select d.*, {} as {}, {} as {} from {})").format(name, NAME, along, ALONG, tables)
+        whole = SQL("d.{} is null or d.{}").format(NAME, ALONG)
         operation = SQL("case when d.{0} = 'delete' then 'delete' when d.{1} is null then 'create' else 'update' end").format(
             OPERATION_COLUMN, NAME
         )
@@ -230,7 +229,7 @@ class Tables:
 
 
 ID, OPERATION_COLUMN = Identifier("@id"), Identifier("@operation")
-NAME, LOOKUP, WHOLE, FORMER = (Identifier(name) for name in ("@name", "@lookup", "@whole", "@former"))
+NAME, LOOKUP, WHOLE, ALONG = (Identifier(name) for name in ("@name", "@lookup", "@whole", "@along"))
 _COLUMNS = {"id": ID, "operation": OPERATION_COLUMN}
 
 # of a row d what a copy calls it, null for one that it does not have; a and b: _counterparts

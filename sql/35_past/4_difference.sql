@@ -32,8 +32,9 @@ as $$
     select jsonb_build_object(
         'entity', this.name, 'table', this.table_name::text, 'updated_at', bds_past.updated_at(),
         'present', format('json_object(%s returning json)::jsonb', bds_change_log.row_members(this, 't')),
-        'later', bds_past.merged(this, bds_past.later(this.name)),
-        'between', bds_past.merged(this, bds_past.later(this.name, '$5', '$6') || ' and l.id <= c.id'),
+        -- The addition keeps the planner from searching all changes after the version for those of each row.
+        'later', bds_past.merged(this, bds_past.later(this.name, id => 'l.id + 0')),
+        'between', bds_past.merged(this, bds_past.later(this.name, '$5', '$6', 'l.id + 0') || ' and l.id + 0 <= c.id'),
         'changes_between', bds_past.later(this.name, '$5', '$6'),
         'fields', jsonb_agg(
             jsonb_build_object(
