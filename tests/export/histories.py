@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -34,10 +35,9 @@ class History:
     def run(self, steps: int) -> None:
         kinds = [self.create] * 4 + [self.change, self.delete, self.child, self.replace] * 2 + [self.rename, self.hand_over]
         for _ in range(steps):
-            try:
+            # some cannot be done in this state
+            with suppress(psycopg.errors.UniqueViolation, psycopg.errors.ForeignKeyViolation):
                 self._chance.choice(kinds)()
-            except (psycopg.errors.UniqueViolation, psycopg.errors.ForeignKeyViolation):
-                pass  # it cannot be done in this state
 
     def create(self) -> None:
         table = self._chance.choice(list(TOPS))
