@@ -149,7 +149,7 @@ def test_what_was_registered_later_stays(feed: Feed) -> None:
     )
     connection.execute("select bds.register('data.notes'), bds.register('data.tags')")
     connection.execute("select bds.drop_views('products')")
-    connection.execute("alter table data.products add color text default 'grey'; select bds.register('data.products')".encode())
+    connection.execute(b"alter table data.products add color text default 'grey'; select bds.register('data.products')")
     act(feed, "ann", "update data.products set name = 'new', color = 'red' where {own}")
     act(feed, "ann", "update data.notes set text = 'changed' where {own}")
     act(feed, "ann", "insert into data.notes (code) values ('M')")

@@ -851,7 +851,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id + 0 > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
     ) g
     offset 0
 ) l
@@ -864,7 +864,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id + 0 > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id + 0 <= c.id and l.row_id = c.row_id
     ) g
     offset 0
 ) e
@@ -978,7 +978,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id + 0 > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
     ) g
     offset 0
 ) l
@@ -991,7 +991,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id and l.row_id = c.row_id
+        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id + 0 > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id + 0 <= c.id and l.row_id = c.row_id
     ) g
     offset 0
 ) e
