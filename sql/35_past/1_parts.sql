@@ -50,14 +50,16 @@ comment on function bds_past.is_then(text) is
     'SQL for a condition: the entity was registered at the time; before, it has no rows. Version 0, the empty company, has the '
     'time -infinity';
 
-create function bds_past.later(entity text, version text default '$2', at text default '$3', id text default 'l.id')
+create function bds_past.later(
+    entity text, version text default '$2', at text default '$3', log text default 'bds.change_log'
+)
     returns text
     language sql
     stable
 as $$
     select bds_impl.fill(
-        'bds.change_log l where l.company_id = $1 and l.entity = {entity:L} and {id} > {version} and l.created_at >= {at}{since}',
-        'entity', entity, 'id', id, 'version', version, 'at', at,
+        '{log} l where l.company_id = $1 and l.entity = {entity:L} and l.id > {version} and l.created_at >= {at}{since}',
+        'log', log, 'entity', entity, 'version', version, 'at', at,
         -- not those of another table that was registered under this name before
         'since', coalesce(
             (select ' and l.created_at >= ' || bds_past.time_literal(b) from bds_past.begin_of(entity) b where b > '-infinity'), ''
@@ -65,7 +67,7 @@ as $$
     )
 $$;
 comment on function bds_past.later(text, text, text, text) is
-    'SQL for the changes l of an entity after a version, whose time is given, too';
+    'SQL for the changes l of an entity after a version, whose time is given, too; log: the table, or a part of it in parentheses';
 
 create function bds_past.unchanged(this bds.entities)
     returns text

@@ -851,7 +851,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id + 0 > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
     ) g
     offset 0
 ) l
@@ -864,7 +864,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id + 0 > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id + 0 <= c.id and l.row_id = c.row_id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -899,7 +899,7 @@ cross join lateral (
 where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
     and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
-        select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.row_id = c.row_id and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
     )
     ) d;
 
@@ -978,7 +978,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id + 0 > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = c.row_id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
     ) g
     offset 0
 ) l
@@ -991,7 +991,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id + 0 > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id + 0 <= c.id and l.row_id = c.row_id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1026,7 +1026,7 @@ cross join lateral (
 where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
     and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
-        select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.row_id = c.row_id and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
     )
     ) d;
 
