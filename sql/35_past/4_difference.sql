@@ -72,7 +72,7 @@ select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.sta
     , n.{field:I}, o.{field:I} as "@{n}"
     {end fields}
 from bds.change_log c
-left join {table} t on t.company_id = $1 and t.id = c.row_id
+left join lateral (select o.* from {table} o where o.company_id = (select $1) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then {present} end

@@ -221,3 +221,29 @@ def test_an_id_a_time_and_a_name_mean_a_version(acme: Operator, connect) -> None
     with pytest.raises(psycopg.Error) as caught:
         connect("bds_reader", "beta").execute("select bds.version_of('acme', '1')")
     assert caught.value.sqlstate == "BD001"
+
+
+@pytest.mark.parametrize("setting", ["enable_nestloop = off", "enable_hashjoin = off; set local enable_mergejoin = off"])
+def test_a_difference_reads_few_records_of_each_row_whatever_the_planner_knows(acme: Operator, setting: str) -> None:
+    # right after they were written: of the company, and of the log, there are no statistics
+    acme.write("acme", "insert into data.stores (code) select 's' || i from generate_series(1, 2000) i")
+    acme.write("acme", "update data.stores set size = 5")
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_range('acme', 1, (select last_id from bds.clocks where company_id = 'acme'))")
+        acme.connection.execute(f"set local {setting}; set local role bds_reader".encode())
+        [(plan,)] = acme.rows("explain (analyze, format json) select * from past.stores_ends")
+    assert plan[0]["Plan"]["Actual Rows"] == 2001
+    most = max(records_read(plan[0]["Plan"]))
+    assert most[0] <= 2001 * 5, most
+
+
+def records_read(node: dict[str, Any]) -> Iterator[tuple[float, str]]:
+    """Yield for each node of a plan how many rows it has read in all its loops, and what it is."""
+    removed = (
+        node.get("Rows Removed by Filter", 0)
+        + node.get("Rows Removed by Index Recheck", 0)
+        + node.get("Rows Removed by Join Filter", 0)
+    )
+    yield (node["Actual Rows"] + removed) * node["Actual Loops"], str({**node, "Plans": [], "Output": []})
+    for child in node.get("Plans", []):
+        yield from records_read(child)

@@ -840,7 +840,7 @@ from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new,
     , n."productId", o."productId" as "@7"
     , n."updatedAt", o."updatedAt" as "@8"
 from bds.change_log c
-left join data.order_items t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+left join lateral (select o.* from data.order_items o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb end
@@ -967,7 +967,7 @@ from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new,
     , n."productId", o."productId" as "@7"
     , n."updatedAt", o."updatedAt" as "@8"
 from bds.change_log c
-left join data.order_items t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+left join lateral (select o.* from data.order_items o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb end

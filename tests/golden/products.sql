@@ -809,7 +809,7 @@ from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new,
     , n."unitId", o."unitId" as "@10"
     , n."updatedAt", o."updatedAt" as "@11"
 from bds.change_log c
-left join data.products t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb end
@@ -963,7 +963,7 @@ from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new,
     , n."unitId", o."unitId" as "@10"
     , n."updatedAt", o."updatedAt" as "@11"
 from bds.change_log c
-left join data.products t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb end

@@ -1147,7 +1147,7 @@ from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new,
     , n.level, o.level as "@23"
     , n."updatedAt", o."updatedAt" as "@24"
 from bds.change_log c
-left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+left join lateral (select o.* from data.samples o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
@@ -1418,7 +1418,7 @@ from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new,
     , n.level, o.level as "@23"
     , n."updatedAt", o."updatedAt" as "@24"
 from bds.change_log c
-left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = c.row_id
+left join lateral (select o.* from data.samples o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
