@@ -1,8 +1,9 @@
 -- The feed's view of the registry: columns, keys, parents, children and families of entities.
 
 create or replace view bds.import_columns as
-select f.entity, coalesce(n.name, f.name) as name, f.column_name, f.stored as type, format_type(a.atttypid, a.atttypmod) as sql_type,
-    f.required, coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(y.typdefaultbin, 0)) as default_expression, f.is_unique, n.target,
+select f.entity, coalesce(n.name, f.name) as name, f.column_name, f.stored as type,
+    format_type(a.atttypid, a.atttypmod) as sql_type, f.required,
+    coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(y.typdefaultbin, 0)) as default_expression, f.is_unique, n.target,
     n.name is not null and n.name = e.parent_navigation as is_parent, f.ordinal,
     case when y.typtype <> 'd' then format_type(a.atttypid, a.atttypmod) else (
         with recursive under (base, typmod) as (

@@ -142,7 +142,8 @@ begin
         perform bds_feed.make(t, scope, m.member)
         from (select * from bds_feed.templates order by result <> 'a table') t
         cross join lateral (
-            select '{}'::jsonb where t.of is null or jsonb_typeof(scope -> t.of) <> 'array' and scope -> t.of not in ('null', 'false')
+            select '{}'::jsonb
+            where t.of is null or jsonb_typeof(scope -> t.of) <> 'array' and scope -> t.of not in ('null', 'false')
             union all
             select e from jsonb_array_elements(case jsonb_typeof(scope -> t.of) when 'array' then scope -> t.of end) e
         ) as m (member)

@@ -58,7 +58,14 @@ id text {storage}, id_kind text {storage}  -- the record's own lookup
 -- apart
 ('item_{entity}', 'linked', 'a table',
     'items without a row, of homes with rows left, and where they may want another''s row all items of the home',
-    'ordinal bigint, home bigint, shape bigint, key bigint, target bigint, was bigint{each links}, h{n} bigint{end links}{each telling}, t{n} bigint{end telling}'),
+    $sql$
+ordinal bigint, home bigint, shape bigint, key bigint, target bigint, was bigint
+{each links}
+, h{n} bigint
+{end links}
+{each telling}
+, t{n} bigint
+{end telling}$sql$),
 -- filled: a bit for each field that is not as null leaves it
 ('row_{entity}', 'linked', 'a table', 'free rows of homes, and of whole homes the others',
     'id bigint, home bigint, is_free boolean, filled bigint{each links}, h{n} bigint{end links}'),
@@ -98,7 +105,8 @@ is_late boolean default false,  -- found while writing
 is_kept boolean default false  -- outlives a comparison$sql$),
 
 ('*', 'feed_gone', $sql$  -- rows that go: kind, cause and ticket say why, code and message why they stay after all (62_delete.sql)
-entity text {storage}, id bigint, kind text {storage}, cause text {storage}, ticket bigint, code text {storage}, message text {storage},
+entity text {storage}, id bigint, kind text {storage}, cause text {storage}, ticket bigint,
+code text {storage}, message text {storage},
 n bigint default 0  -- numbers the tickets when they are tried singly$sql$);
 
 create function bds_feed.staging_table(import_number bigint, entity text)
@@ -180,8 +188,13 @@ begin
         end if;
         for wanted in
             select t.* from bds_feed.tables t
-            where (t.entity = any (closed) or t.name = 'map_' || t.entity and t.entity in (
-                    select b.name from bds_feed.entities e cross join lateral unnest(e.beside) as b (name) where e.name = any (closed)))
+            where (
+                    t.entity = any (closed)
+                    or t.name = 'map_' || t.entity and t.entity in (
+                        select b.name from bds_feed.entities e cross join lateral unnest(e.beside) as b (name)
+                        where e.name = any (closed)
+                    )
+                )
                 and not bds_feed.is_open(t.name)
                 -- an undo stages nothing and links nothing
                 and (not bds_feed.is_undo(import) or t.entity = '*' or t.name in ('map_' || t.entity, 'diff_' || t.entity))
@@ -343,7 +356,9 @@ create function bds_feed.make_staging(import bds.imports, table_name text, defin
 as $$
 begin
     -- an autovacuum at work would make the drop wait a second until it is cancelled, table by table
-    execute format(E'create unlogged table %s (%s\n) with (autovacuum_enabled = off)', table_name, replace(definition, '{storage}', ''));
+    execute format(
+        E'create unlogged table %s (%s\n) with (autovacuum_enabled = off)', table_name, replace(definition, '{storage}', '')
+    );
     execute format(
         'create trigger own_company before insert on %s for each statement execute function bds_log.check_staging_company(%L)',
         table_name, import.company_id

@@ -1,7 +1,8 @@
 -- What templates can use of an entity and of its columns.
 
 create function bds_feed.read_value(
-    c bds.import_columns, out given text, out valid text, out value text, out read text, out cleared text, out named text, out expected text
+    c bds.import_columns, out given text, out valid text, out value text, out read text, out cleared text, out named text,
+    out expected text
 )
     language plpgsql
     stable
@@ -51,7 +52,12 @@ as $$
             )
         when c.is_unique then
             bds_impl.fill(
-                $sql$case when {key} is not null then {key} when {given} is null then {otherwise} when {given} = e'\x01' then {cleared} else {read} end$sql$,
+                $sql$case
+                    when {key} is not null then {key}
+                    when {given} is null then {otherwise}
+                    when {given} = e'\x01' then {cleared}
+                    else {read}
+                end$sql$,
                 'key', key, 'given', r.given, 'otherwise', otherwise, 'cleared', r.cleared, 'read', r.read
             )
         else bds_impl.fill(
@@ -188,7 +194,8 @@ as $$
         'name', c.name, 'field', (select f.name from bds.fields f where f.entity = c.entity and f.column_name = c.column_name),
         'column', c.column_name, 'type', c.base_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
         'key', 'key_' || c.name, 'unique', c.is_unique, 'is_parent', c.is_parent, 'expected', r.expected,
-        'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named, 'cleared', format('(%s)::%s', r.cleared, c.base_type),
+        'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named,
+        'cleared', format('(%s)::%s', r.cleared, c.base_type),
         'sound', bds_impl.fill($sql$({given} is null or {given} = e'\x01' or {valid})$sql$, 'given', r.given, 'valid', r.valid),
         'is_constant', r.cleared !~ '\w\(',  -- what a function gives now is not what it gave then
         -- a nested record names its parent even where no record does
@@ -207,14 +214,18 @@ as $$
         'tells', c.name = 'product' or k.is_text,
         'says', format(case when k.is_text then $sql$x.%I::text <> ''$sql$ else 'x.%I is not null' end, '=' || c.column_name),
         'missing', bds_impl.fill(
-            $sql$({given} = e'\x01' or m.is_new and m.operation <> 'update' and {given} is null{no_key}{no_parent})$sql$, 'given', r.given,
+            $sql$({given} = e'\x01' or m.is_new and m.operation <> 'update' and {given} is null{no_key}{no_parent})$sql$,
+            'given', r.given,
             'no_key', case when c.is_unique then format(' and m.%I is null', 'key_' || c.name) else '' end,
             'no_parent', case when c.is_parent then ' and s."@parent" is null' else '' end
         ),
         -- In a circle of entities the other row may be written later: such a reference is null at first, and written again.
         'to_write', case when c.target = any (this.waits) and not c.required then
             bds_impl.fill(
-                'case when {target:L} = any ($4) and {value} in (select w.target from pg_temp.{map:I} w where w.is_new) then null else {value} end',
+                $sql$case
+                    when {target:L} = any ($4) and {value} in (select w.target from pg_temp.{map:I} w where w.is_new) then null
+                    else {value}
+                end$sql$,
                 'target', c.target, 'value', d.value, 'map', 'map_' || c.target
             ) else d.value end
     ) || coalesce(bds_feed.target_scope(c), '{}') || bds_feed.logged_scope(c)
@@ -223,8 +234,12 @@ as $$
     cross join lateral (select format('t.%I', c.column_name)) as t (stored)
     cross join lateral (select format('d.%I', c.column_name)) as d (value)
     cross join lateral (
-        select t.stored, bds_feed.written_value(c, case when c.default_expression is null then t.stored
-            else format('case when m.is_new then %s else %s end', c.default_expression, t.stored) end, format('m.%I', 'key_' || c.name))
+        select t.stored, bds_feed.written_value(
+            c,
+            case when c.default_expression is null then t.stored
+                else format('case when m.is_new then %s else %s end', c.default_expression, t.stored) end,
+            format('m.%I', 'key_' || c.name)
+        )
     ) as s (stored, written);
 $$;
 comment on function bds_feed.column_scope(bds.import_columns, bigint, bds_feed.entities) is
@@ -237,9 +252,14 @@ create function bds_feed.parent_scope(this bds_feed.entities, upward jsonb)
     return jsonb_build_object(
         'parent', case when upward is not null then this.parent end,
         'parent_column', coalesce(upward -> 0 ->> 'column', 'id'),
-        'parent_whole', (select h.collection || '@present' from bds_feed.children_of(this.parent) h where h.target = this.name limit 1),
-        'parent_later', case when this.parent = this.name or not (select p.has_keys from bds_feed.entities p where p.name = this.parent)
-            then format('%L = any (members)', this.parent) else 'false' end,
+        'parent_whole', (
+            select h.collection || '@present' from bds_feed.children_of(this.parent) h where h.target = this.name limit 1
+        ),
+        'parent_later', case
+            when this.parent = this.name or not (select p.has_keys from bds_feed.entities p where p.name = this.parent)
+                then format('%L = any (members)', this.parent)
+            else 'false'
+        end,
         'container', (select c.entity from bds.import_columns c where c.entity = this.parent and c.entity <> this.name limit 1),
         'is_nested', this.parent is not distinct from this.name
     );
@@ -315,8 +335,14 @@ as $$
             jsonb_agg(c.s order by c.ordinal) filter (where c.required and c.default_expression is null) as needed,
             -- how rows can be found: by all unique fields and the id, or by one unique field alone
             jsonb_build_array(jsonb_build_object('by', '', 'sole', null, 'compared', jsonb_agg(c.s order by c.ordinal)))
-                || coalesce(jsonb_agg(c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (
-                    select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name)) order by c.ordinal) filter (where c.is_unique), '[]') as ways,
+                || coalesce(
+                    jsonb_agg(
+                        c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (
+                            select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name
+                        )) order by c.ordinal
+                    ) filter (where c.is_unique),
+                    '[]'
+                ) as ways,
             -- what two records may not have in common
             '[{"key": "target", "unique": false}]'
                 || coalesce(jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique), '[]') as claims
@@ -327,17 +353,23 @@ as $$
         'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
         'has_keys', this.has_keys, 'linked', not this.has_keys,
         'refers_inside', coalesce((
-            select string_agg(format('%L = any (members) and %L = any (looked.columns)', c.target, c.name), ' or ' order by c.ordinal)
+            select string_agg(
+                format('%L = any (members) and %L = any (looked.columns)', c.target, c.name), ' or ' order by c.ordinal
+            )
             from c where c.target is not null), 'false'),
-        'kinds', this.kinds::text, 'known', array_to_string(this.kinds, ':..., ') || ':...', 'any_kind', array_to_string(this.kinds, ' or '),
+        'kinds', this.kinds::text, 'known', array_to_string(this.kinds, ':..., ') || ':...',
+        'any_kind', array_to_string(this.kinds, ' or '),
         'storage', '{storage}',  -- filled when the table is made
         -- a delete uses only what identifies the row; without a unique field all fields identify it
         'only_identifies', format($sql$(s."@operation" is not distinct from 'delete'%s)$sql$,
             case when not this.has_keys then ' and coalesce(s."@id", s."@where") is not null' end),
         'children', (
             select jsonb_agg(jsonb_build_object(
-                'child', h.target, 'collection', h.collection, 'whole', h.collection || '@present', 'table', h.table_name::text, 'column', h.column_name))
-            from bds_feed.children_of(this.name) h),
+                'child', h.target, 'collection', h.collection, 'whole', h.collection || '@present',
+                'table', h.table_name::text, 'column', h.column_name
+            ))
+            from bds_feed.children_of(this.name) h
+        ),
         'rules', bds_feed.rules_of(this), 'writes', bds_feed.writes()
     ) || bds_feed.parent_scope(this, sets.upward)
     from sets;

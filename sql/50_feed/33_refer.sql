@@ -40,7 +40,9 @@ begin
     from (
         select count(*) as rows,
             bool_and(true{each checked} and {sound}{end checked}) is not false as is_valid,
-            array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
+            array_remove(array[
+                case when count(s."@id") > 0 then '@id' end,
+                case when count(s."@operation") > 0 then '@operation' end,
                 case when count(s."@where") > 0 then '@where' end
                 {each columns}
                 , case when count({given}) > 0 then {name:L} end
@@ -92,7 +94,9 @@ begin
             cross join lateral (
                 select 'lookup_not_found', '{target} has no row ' || g.lookup || case
                     -- a column of a CSV file holds codes, to which the kind is added
-                    when g.lookup like format('%1$s:%1$s:%%', r.kind) then format(': expected the %s alone, without ''%1$s:''', r.kind) else ''
+                    when g.lookup like format('%1$s:%1$s:%%', r.kind)
+                        then format(': expected the %s alone, without ''%1$s:''', r.kind)
+                    else ''
                 end
                 where r.kind = any ({kinds:L})
                 union all
@@ -107,7 +111,9 @@ end$sql$),
 ('named_{ref}(company text, used text[])', 'references', 'table (lookup text, kind text, id bigint)',
 'the rows that the lookups of {name} name; $2 are the kinds that are used', $sql$
 -- the document's own rows first: theirs is the state that the import leaves
-select d.lookup, d.kind, coalesce({each lookup_kinds|, }{if is_key}"new_{kind}".target, {end is_key}"old_{kind}".id{end lookup_kinds})
+select d.lookup, d.kind, coalesce(
+    {each lookup_kinds|, }{if is_key}"new_{kind}".target, {end is_key}"old_{kind}".id{end lookup_kinds}
+)
 from (
     select l.lookup, l.kind
         {each lookup_kinds}
@@ -117,7 +123,9 @@ from (
 ) d
 {each lookup_kinds}
 {if is_key}
-left join pg_temp."map_{target}" "new_{kind}" on {kind:L} = any ($2) and "new_{kind}"."key_{kind}" = d."value_{kind}" and not "new_{kind}".failed
+left join pg_temp."map_{target}" "new_{kind}"
+    on {kind:L} = any ($2) and "new_{kind}"."key_{kind}" = d."value_{kind}" and not "new_{kind}".failed
 {end is_key}
-left join {target_table} "old_{kind}" on {kind:L} = any ($2) and "old_{kind}".company_id = (select $1) and "old_{kind}".{kind_column:I} = d."value_{kind}"
+left join {target_table} "old_{kind}"
+    on {kind:L} = any ($2) and "old_{kind}".company_id = (select $1) and "old_{kind}".{kind_column:I} = d."value_{kind}"
 {end lookup_kinds}$sql$);

@@ -55,7 +55,9 @@ left join {table} t on t.company_id = (select $1) and t.{column:I} = s."@find_{s
 left join {table} "by_{name}" on ({gives}) and "by_{name}".company_id = (select $1) and "by_{name}".{column:I} = s."@find_{name}"
 {end keys}
 left join {table} by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"
-cross join lateral (select least(by_id.id{each keys}, "by_{name}".id{end keys}), greatest(by_id.id{each keys}, "by_{name}".id{end keys})) as f (id, other)
+cross join lateral (
+    select least(by_id.id{each keys}, "by_{name}".id{end keys}), greatest(by_id.id{each keys}, "by_{name}".id{end keys})
+) as f (id, other)
 left join {table} t on $4 and t.company_id = (select $1) and t.id = f.id
 {end sole}
 cross join lateral (
@@ -80,7 +82,8 @@ begin
         select '{entity}', m.ordinal, v.field, v.code, v.message
         from pg_temp."map_{entity}" m
         cross join lateral (values
-            (m.id_kind <> all ({kinds:L}), 'id', 'invalid_value', format('expected a lookup ({known}), got %L', left(bds_feed.staged_text(m.id), 100))),
+            (m.id_kind <> all ({kinds:L}), 'id', 'invalid_value',
+                format('expected a lookup ({known}), got %L', left(bds_feed.staged_text(m.id), 100))),
             (m.id_kind = 'id' and m.is_new and m.operation <> 'delete', 'id', 'not_found', format('no such row: %s', m.id)),
             (m.is_ambiguous, null, 'lookup_ambiguous', 'its unique fields name different rows')
         ) as v (is_wrong, field, code, message)

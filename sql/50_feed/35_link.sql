@@ -63,7 +63,10 @@ select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
 from (
     -- an item of a new parent is new, and its id is taken ahead: these rows come in the order of the document
     select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@nth",
-        case when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete' then nextval('{sequence}') end as "@id of new"
+        case
+            when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete'
+                then nextval('{sequence}')
+        end as "@id of new"
         {each links}
         , case when h.id is not null then {linked} end as "={column}"
         {end links}
@@ -77,7 +80,9 @@ from (
     cross join lateral (select {if parent}{each upward}coalesce(case when not p.is_new then p.target end, "ref_{name}".id)
         {end upward}{else parent}null::bigint{end parent} as id) u
     -- what is to be created, carries an id or is a condition is like no row
-    cross join lateral (select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id) h
+    cross join lateral (
+        select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id
+    ) h
 ) i
 left join (
     select t.*, row_number() over (partition by t.{parent_column:I} order by t.id) as "@nth"
@@ -107,7 +112,8 @@ begin
     insert into pg_temp."named_{entity}"
     select n.ordinal, t.id
     from (
-        select s."@ordinal" as ordinal, bds_feed.lookup_id(s."@id") as id from pg_temp."staged_{entity}" s where s."@id" is not null offset 0
+        select s."@ordinal" as ordinal, bds_feed.lookup_id(s."@id") as id
+        from pg_temp."staged_{entity}" s where s."@id" is not null offset 0
     ) n
     join {table} t on t.company_id = (select import.company_id) and t.id = n.id;
     perform bds_feed.filled(import, 'named_{entity}');
@@ -164,13 +170,23 @@ end$sql$),
 ('link_items_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void',
 'reads the items without a row, of whole homes all others too, and finds the rows that agree with them', $sql$
 begin
-    insert into pg_temp."item_{entity}" (ordinal, target, home, shape{each links}, h{n}{end links}{each telling}, t{n}{end telling}, key)
-    select i."@ordinal", i."@target", i."@home", i."@shape"{each links}, h{n}{end links}{each telling}, case when says{n} then h{n} end{end telling}
+    insert into pg_temp."item_{entity}"
+        (ordinal, target, home, shape{each links}, h{n}{end links}{each telling}, t{n}{end telling}, key)
+    select i."@ordinal", i."@target", i."@home", i."@shape"
+        {each links}
+        , h{n}
+        {end links}
+        {each telling}
+        , case when says{n} then h{n} end
+        {end telling}
         , hashint8extended(i."@shape", i."@home"){each links} # coalesce(h{n}, 0){end links}
     from (
         select x."@ordinal", x."@target", x."@home", x."@shape"
             {each links}
-            , case when x."{name}" is not null then coalesce({hash}(x."={column}", x."@home" * 64 + {n}), hashint8extended({n}, -x."@home")) end as h{n}
+            , case
+                when x."{name}" is not null
+                    then coalesce({hash}(x."={column}", x."@home" * 64 + {n}), hashint8extended({n}, -x."@home"))
+            end as h{n}
             {end links}
             {each telling}
             , {says} as says{n}
@@ -193,7 +209,12 @@ begin
     select k.key, r.id, bit_count((r.filled & ~s.shape)::bit(64))
     from (select distinct i.home, i.shape from pg_temp."item_{entity}" i) s join pg_temp."row_{entity}" r on r.home = s.home
     cross join lateral (
-        select hashint8extended(s.shape, s.home){each links} # case when s.shape & {flag} <> 0 then r.h{n} else 0 end{end links} as key) k
+        select hashint8extended(s.shape, s.home)
+            {each links}
+            # case when s.shape & {flag} <> 0 then r.h{n} else 0 end
+            {end links}
+            as key
+    ) k
     where k.key in (select i.key from pg_temp."item_{entity}" i);
     perform bds_feed.filled(import, 'fit_{entity}');
 end$sql$),
@@ -217,7 +238,9 @@ begin
                 where i.target is null and w.level = deepest) > 0;
             insert into pg_temp."way_{entity}"
             select distinct f.key, deepest + 1
-            from pg_temp."way_{entity}" w join pg_temp."item_{entity}" i on i.key = w.key join pg_temp."fit_{entity}" f on f.id = i.target
+            from pg_temp."way_{entity}" w
+            join pg_temp."item_{entity}" i on i.key = w.key
+            join pg_temp."fit_{entity}" f on f.id = i.target
             where w.level = deepest and not exists (select from pg_temp."way_{entity}" w where w.key = f.key);
             exit search when not found;
             deepest := deepest + 1;
@@ -291,10 +314,22 @@ begin
             as weight, 0{each telling} + case when p.h{n} = p.r{n} then 3 else 0 end{end telling} as if_rare
         from (
             -- rows of about the same number, and those that agree in a value that few of the others have
-            select i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth as nth_row{each links}, i.h{n}, r.h{n} as r{n}{end links}{each telling}, i.t{n}{end telling}
+            select i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth as nth_row
+                {each links}
+                , i.h{n}, r.h{n} as r{n}
+                {end links}
+                {each telling}
+                , i.t{n}
+                {end telling}
             from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and r.nth / 32 = i.nth / 32 + d.part
             union all
-            select distinct i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth{each links}, i.h{n}, r.h{n}{end links}{each telling}, i.t{n}{end telling}
+            select distinct i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth
+                {each links}
+                , i.h{n}, r.h{n}
+                {end links}
+                {each telling}
+                , i.t{n}
+                {end telling}
             from (
                 select i.*, v.hash from i cross join lateral (values (null::bigint){each links}, (i.h{n}){end links}) as v (hash)
                 where i.home in (select c.home from crowded c)
@@ -327,7 +362,9 @@ begin
         from pg_temp."pair_{entity}" p
         join pg_temp."item_{entity}" i on i.ordinal = p.ordinal
         join pg_temp."row_{entity}" r on r.id = p.id
-        cross join lateral (values (0, 0::bigint, null::bigint){each telling}, ({n}, i.h{n}, r.h{n}){end telling}) as v (field, hash, of_row)
+        cross join lateral (values
+            (0, 0::bigint, null::bigint){each telling}, ({n}, i.h{n}, r.h{n}){end telling}
+        ) as v (field, hash, of_row)
         where v.hash = v.of_row
     ),
     term as (

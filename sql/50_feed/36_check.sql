@@ -13,7 +13,8 @@ begin
         , ('{name}', {given}, {valid}, {expected:L}, {unique})
         {end checked}
     ) as v (field, given, is_valid, expected, identifies)
-    where not (true{each checked} and {sound}{end checked}) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not {only_identifies});
+    where not (true{each checked} and {sound}{end checked})
+        and v.given <> e'\x01' and not v.is_valid and (v.identifies or not {only_identifies});
 end$sql$),
 
 ('check_operations_{entity}()', null, 'void', 'finds wrong directives, and rows that exist or do not exist against them', $sql$
@@ -31,7 +32,8 @@ begin
         (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
             'expected only with "@operation": "update" or "delete"'),
         (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive', 'expected an id or @where, got both'),
-        (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'expected only in a record at the top level'),
+        (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive',
+            'expected only in a record at the top level'),
         (s."@where" is not null and m.phase = 2 and coalesce({each children}s.{whole:I}, {end children}null) is not null, '@where',
             'invalid_directive', 'expected no children beside a condition'),
         (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),

@@ -104,9 +104,11 @@ begin
             from pg_temp."diff_{entity}" d
             where d."@ordinal" between $2 and $3 and {chosen}
         ) d
-        on {matches}{if changes}
+        on {matches}
+        {if changes}
         when matched then update set {each columns|,
-            }{column:I} = case when $5 is null or {field:L} = any ($5) then d.{column:I} else t.{column:I} end{end columns}{end changes}
+            }{column:I} = case when $5 is null or {field:L} = any ($5) then d.{column:I} else t.{column:I} end{end columns}
+        {end changes}
         {if creates}
         when not matched and d."@new" then
             insert (company_id, id{each columns}, {column:I}{end columns}) overriding system value

@@ -25,7 +25,8 @@ end$sql$),
 'fails every batch, 10,000 top-level records of one phase, in which one fails', $sql$
 begin
     with numbered as (
-        select m.ordinal, m.phase, m.position, m.failed, (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
+        select m.ordinal, m.phase, m.position, m.failed,
+            (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
         from pg_temp."map_{entity}" m where m.parent is null
     ),
     batch as (
@@ -91,7 +92,9 @@ placed (ordinal, path, record) as (
 )
 select p.ordinal, p.path, p.record from placed p
 {else is_nested}
-select s.ordinal, format('%s[%s]', {if container}coalesce(p.path || '.{collection}', '{entity}'){else container}'{entity}'{end container}, s.position),
+select s.ordinal, format(
+        '%s[%s]', {if container}coalesce(p.path || '.{collection}', '{entity}'){else container}'{entity}'{end container}, s.position
+    ),
     {if container}coalesce(s.record, p.record){else container}s.record{end container}
 from staged s
 {if container}

@@ -47,7 +47,9 @@ declare
     problems  jsonb[] := '{}';
 begin
     while first <= total loop
-        last := least(first + case when within is null then next when singly then 1 else greatest(within / 2, 1) end, total + 1) - 1;
+        last := least(
+            first + case when within is null then next when singly then 1 else greatest(within / 2, 1) end, total + 1
+        ) - 1;
         begin
             foreach statement in array statements loop
                 execute statement using company, keys[first], keys[last];
@@ -63,7 +65,9 @@ begin
             else
                 get stacked diagnostics rule = constraint_name, known = pg_exception_detail;
                 problems := problems || jsonb_build_object(
-                    'key', keys[first], 'state', sqlstate, 'rule', rule, 'known', case when sqlstate = 'BDF01' then known::jsonb end);
+                    'key', keys[first], 'state', sqlstate, 'rule', rule,
+                    'known', case when sqlstate = 'BDF01' then known::jsonb end
+                );
                 within := null;
                 next := 1;
                 first := first + 1;

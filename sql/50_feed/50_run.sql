@@ -13,7 +13,8 @@ begin
         perform bds_feed.sample(staged.stage);
         update pg_temp.feed_entities f
         set rows = c.reltuples,  -- an estimate until it is looked at
-            version = case when obj_description(c.oid, 'pg_class') = bds_feed.model_of(f.name) then f.version end  -- else it was altered
+            -- null if it was altered
+            version = case when obj_description(c.oid, 'pg_class') = bds_feed.model_of(f.name) then f.version end
         from pg_class c where c.oid = staged.stage::regclass and f.name = staged.name;
     end loop;
 end

@@ -32,8 +32,11 @@ exception when others then
     if left(sqlstate, 2) in ('40', '53', '55', '57', '58', 'BD', 'XX') then
         raise;
     end if;
-    raise exception using errcode = 'BDF01', message = 'a condition is not valid SQL', detail = jsonb_build_array(jsonb_build_object(
-        'field', '@where', 'code', 'invalid_directive', 'message', 'the database cannot evaluate it'));
+    raise exception using
+        errcode = 'BDF01', message = 'a condition is not valid SQL',
+        detail = jsonb_build_array(jsonb_build_object(
+            'field', '@where', 'code', 'invalid_directive', 'message', 'the database cannot evaluate it'
+        ));
 end
 $$;
 comment on function bds_feed.rows_where(text, text, text, text) is
@@ -95,7 +98,7 @@ comment on function bds_feed.mass_update(bds.imports, text) is
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('mass_{entity}(import bds.imports, given text[], is_valid boolean, first bigint, last bigint)', null, 'void',
-'writes the records with a condition from $4 to $5; BDF01 has in its detail {field, code, message} of the first with which something is wrong', $sql$
+'writes the records with a condition from $4 to $5; the detail of BDF01 is {field, code, message} of the first that fails', $sql$
 declare
     s        record;
     problems jsonb;
@@ -126,11 +129,13 @@ begin
         {each keys}
         if '{name}' = any ($2) and {given} is not null then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-            select '{entity}', s."@ordinal", '{name}', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
+            select '{entity}', s."@ordinal", '{name}',
+                case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
                 case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
                     else format('row %s has {name} %L', min(t.id), min(d.{column:I}::text)) end
             from (
-                select o.*, count(*) over () as changed from pg_temp."diff_{entity}" o where o."@ordinal" = s."@ordinal" and not o."@new"
+                select o.*, count(*) over () as changed
+                from pg_temp."diff_{entity}" o where o."@ordinal" = s."@ordinal" and not o."@new"
             ) d
             left join {table} t on t.company_id = (select import.company_id) and t.{column:I} = d.{column:I} and t.id <> d.id
             where d.{column:I} is not null and (t.id is not null or d.changed > 1)

@@ -27,7 +27,8 @@ begin
             from bds_feed.rows_where(import.company_id, '{entity}', mass.condition, mass.lookups) as w (id);
         exception when sqlstate 'BDF01' then
             get stacked diagnostics known = pg_exception_detail;
-            perform bds_feed.add_errors(known::jsonb, jsonb_build_object('entity', '{entity}', 'ordinal', mass.ordinal, 'is_late', true));
+            perform bds_feed.add_errors(
+                known::jsonb, jsonb_build_object('entity', '{entity}', 'ordinal', mass.ordinal, 'is_late', true));
             problem := true;
         end;
     end loop;
@@ -73,11 +74,16 @@ begin
         select from pg_temp.feed_entities f
         where f.name = '{entity}' and f.failed > 0 and (f.failed = f.rows or exists (
             select from pg_temp."map_{entity}" m join pg_temp.feed_errors e on e.entity = '{entity}' and e.ordinal = m.ordinal
-            where m.failed and (e.code = 'lookup_ambiguous' or m.is_new and (e.field = any ({kinds:L}) or true{each keys} and m.{key:I} is null{end keys}))
+            where m.failed and (
+                e.code = 'lookup_ambiguous'
+                or m.is_new and (e.field = any ({kinds:L}) or true{each keys} and m.{key:I} is null{end keys})
+            )
         ))
     ) then
         insert into pg_temp.feed_errors (entity, path, code, message, is_late)
-        values ('{entity}', '{entity}@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true);
+        values (
+            '{entity}', '{entity}@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true
+        );
     else
         insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
         select '{entity}', t.id, 'collection', '{entity}', t.id
@@ -87,7 +93,7 @@ begin
 end$sql$),
 
 ('keep_{entity}(import bds.imports)', null, 'void',
-'notes, as errors of records or of the collection, which rows of feed_gone stay, and takes them and those of failed records out', $sql$
+'notes which rows of feed_gone stay, as errors of records or of the collection; takes them and those of failed records out', $sql$
 begin
     insert into pg_temp.feed_errors (entity, ordinal, path, record, code, message, is_late)
     select distinct on (g.kind, g.ticket) '{entity}', case when t.id is null then g.ticket end,
@@ -346,7 +352,9 @@ begin
             exit when exists (select from unnest(problems) p where bds_feed.refusal(p, true) ->> 'code' <> 'in_use')
                 or cardinality(problems) in (0, before);
             before := cardinality(problems);
-            tickets := array(select (p.problem ->> 'key')::bigint from unnest(problems) with ordinality as p (problem, n) order by p.n desc);
+            tickets := array(
+                select (p.problem ->> 'key')::bigint from unnest(problems) with ordinality as p (problem, n) order by p.n desc
+            );
         end loop;
         raise exception using errcode = 'BDF02', message = 'only a rehearsal';
     exception when sqlstate 'BDF02' then

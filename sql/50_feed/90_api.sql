@@ -94,7 +94,9 @@ as $$
 declare
     import     bds.imports := bds_feed.open_import(company, import_id, 'receiving');
     target     text := bds_feed.staging_table(import.number, entity_name);
-    definition text := (select t.definition from bds_feed.tables t where t.entity = entity_name and t.name = 'staged_' || entity_name);
+    definition text := (
+        select t.definition from bds_feed.tables t where t.entity = entity_name and t.name = 'staged_' || entity_name
+    );
 begin
     if definition is null then
         raise exception using errcode = 'BD002', message = format('no such entity: %L', entity_name), table = entity_name;
@@ -140,7 +142,8 @@ comment on function bds_service.import_received(text, uuid, text, bigint, bigint
     'The whole document is staged: the import may run';
 
 create or replace function bds.import_run(
-    company text, import_id uuid, atomic text default 'batch', remove_all text[] default '{}', raise_on_failure boolean default false
+    company text, import_id uuid, atomic text default 'batch', remove_all text[] default '{}',
+    raise_on_failure boolean default false
 )
     returns json
     language plpgsql
@@ -167,8 +170,9 @@ comment on function bds.import_run(text, uuid, text, text[], boolean) is
     'document lacks go. With raise_on_failure it raises BD008 if any record failed, and nothing is written';
 
 create or replace function bds.import_rows(
-    company text, rows jsonb, errors jsonb default null, actor text default null, dry_run boolean default false, atomic text default 'batch',
-    remove_all text[] default '{}', bytes bigint default 0, records bigint default 0, file text default null, mapper text default null
+    company text, rows jsonb, errors jsonb default null, actor text default null, dry_run boolean default false,
+    atomic text default 'batch', remove_all text[] default '{}', bytes bigint default 0, records bigint default 0,
+    file text default null, mapper text default null
 )
     returns json
     language plpgsql

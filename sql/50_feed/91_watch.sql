@@ -86,7 +86,8 @@ declare
 begin
     perform bds_feed.drop_staging(import);
     insert into bds.import_errors (company_id, import_id, n, path, code, message)
-    select import.company_id, import.id, import.error_count + 1, 'document', abandon.code, abandon.message where abandon.code is not null;
+    select import.company_id, import.id, import.error_count + 1, 'document', abandon.code, abandon.message
+    where abandon.code is not null;
     now_at := clock_timestamp();
     update bds.imports i
     set state = new_state, finished_at = now_at, error_count = i.error_count + (abandon.code is not null)::int
@@ -150,7 +151,9 @@ begin
         ),
         'errorCount': import.error_count,
         'errors': case when with_errors then (
-            select coalesce(json_agg(json_object('path': e.path, 'record': e.record, 'code': e.code, 'message': e.message) order by e.n), '[]')
+            select coalesce(json_agg(
+                json_object('path': e.path, 'record': e.record, 'code': e.code, 'message': e.message) order by e.n
+            ), '[]')
             from bds.import_errors e
             where e.company_id = import.company_id and e.import_id = import.id and e.n <= 1000
         ) end

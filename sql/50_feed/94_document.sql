@@ -34,8 +34,13 @@ create function bds_feed.kind_of(value jsonb)
     language sql
     immutable
     return case jsonb_typeof(value)
-        when 'null' then 'null' when 'object' then 'an object' when 'array' then 'an array' when 'string' then 'text' when 'boolean' then 'true or false'
-        when 'number' then 'a number' else 'nothing'
+        when 'null' then 'null'
+        when 'object' then 'an object'
+        when 'array' then 'an array'
+        when 'string' then 'text'
+        when 'boolean' then 'true or false'
+        when 'number' then 'a number'
+        else 'nothing'
     end;
 comment on function bds_feed.kind_of(jsonb) is 'The kind of a value, for messages';
 
@@ -74,14 +79,18 @@ comment on function bds.import_document(text, jsonb, text, boolean, boolean) is
     'raise_on_failure it '
     'raises BD008 if any record failed. BD005 for what is not an import document and for @where, BD002 for an unknown entity';
 
-create function bds_feed.import_whole(company text, document jsonb, actor text, dry_run boolean, raise_on_failure boolean, is_small boolean)
+create function bds_feed.import_whole(
+    company text, document jsonb, actor text, dry_run boolean, raise_on_failure boolean, is_small boolean
+)
     returns jsonb
     language plpgsql
 as $$
 declare
     import     bds.imports;
     atomic     text := coalesce(document ->> '@atomic', 'batch');
-    whole      text[] := array(select split_part(m.key, '@', 1) from jsonb_each(document) m where m.key ~ '.@' and bds_feed.switch(m.value));
+    whole      text[] := array(
+        select split_part(m.key, '@', 1) from jsonb_each(document) m where m.key ~ '.@' and bds_feed.switch(m.value)
+    );
     is_merge   boolean := coalesce(document ->> '@mode' = 'merge', false);
     collection record;
     total      bigint := 0;
@@ -125,7 +134,9 @@ declare
     problem text;
 begin
     if jsonb_typeof(document) is distinct from 'object' then
-        raise exception using errcode = 'BD005', message = format('expected an object with an array for each entity, got %s', bds_feed.kind_of(document));
+        raise exception using
+            errcode = 'BD005',
+            message = format('expected an object with an array for each entity, got %s', bds_feed.kind_of(document));
     end if;
     for member in select m.key, m.value, split_part(m.key, '@', 1) as entity from jsonb_each(document) m loop
         if member.entity <> '' and not exists (select from bds.entities e where e.name = member.entity) then
@@ -162,9 +173,11 @@ create function bds_feed.wrong_directive(document jsonb, name text, value jsonb)
                 format('%s: expected "batch", true or false, got %s', name, value) end
         when name = '@mode' then
             case when value not in ('"array"', '"merge"') then format('%s: expected "array" or "merge", got %s', name, value) end
-        when name !~ '^[^@]+@removeAll$' then format('%s: no such directive, expected @atomic, @mode or <collection>@removeAll', name)
+        when name !~ '^[^@]+@removeAll$' then
+            format('%s: no such directive, expected @atomic, @mode or <collection>@removeAll', name)
         when bds_feed.switch(value) is null then format('%s: expected true or false, got %s', name, value)
-        when not document ? split_part(name, '@', 1) then format('%s: expected an array %s in the document', name, split_part(name, '@', 1))
+        when not document ? split_part(name, '@', 1) then
+            format('%s: expected an array %s in the document', name, split_part(name, '@', 1))
     end;
 comment on function bds_feed.wrong_directive(jsonb, text, jsonb) is
     'What is wrong with a directive at the top of a document, or null';
@@ -184,13 +197,15 @@ begin
         perform bds.import_stage(import.company_id, import.id, entity_name);
     end if;
     perform bds_feed.open_tables(import, array[entity_name]);
-    select u.position into at from unnest(positions, records) u (position, record) where jsonb_typeof(u.record -> '@where') <> 'null' limit 1;
+    select u.position into at
+    from unnest(positions, records) u (position, record) where jsonb_typeof(u.record -> '@where') <> 'null' limit 1;
     if found then
         raise exception using errcode = 'BD005', message = format('%s[%s].@where: conditions are not read in SQL', entity_name, at),
             hint = format('send the document to POST /api/%s/import, or update the view api.%I', import.company_id, entity_name);
     end if;
     execute format('select coalesce(max("@ordinal") + 1, 0) from pg_temp.%I', 'staged_' || entity_name) into at;
-    execute format('select bds_import.%I($1, $2, $3, $4, $5)', 'read_' || entity_name) using at, parents, positions, records, is_merge;
+    execute format('select bds_import.%I($1, $2, $3, $4, $5)', 'read_' || entity_name)
+        using at, parents, positions, records, is_merge;
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message, is_kept)
     select entity_name, at + w.n - 1, w.field, w.code, w.message, true from bds_feed.wrong_members(entity_name, records) w;
     for child in select * from bds_feed.children_of(entity_name) loop
@@ -215,33 +230,47 @@ create function bds_feed.wrong_members(entity_name text, records jsonb[])
     stable
     begin atomic
         with known (name, kind) as materialized (
-            select v.name, case when v.name = 'updatedAt' or v.generated then 'fixed' else v.type end from bds.fields v where v.entity = entity_name
-            union select v.reference, 'reference' from bds.fields v where v.entity = entity_name and v.reference is not null
-            union select h.collection, 'child' from bds_feed.children_of(entity_name) h
+            select v.name, case when v.name = 'updatedAt' or v.generated then 'fixed' else v.type end
+            from bds.fields v where v.entity = entity_name
+            union
+            select v.reference, 'reference' from bds.fields v where v.entity = entity_name and v.reference is not null
+            union
+            select h.collection, 'child' from bds_feed.children_of(entity_name) h
         ),
         member as (
             select r.n, r.record, m.key, m.value, k.kind, jsonb_typeof(m.value) as type, split_part(m.key, '@', 1) as collection,
-                m.key ~ '^[^@]+@removeAll$' and exists (select from known c where c.kind = 'child' and c.name = split_part(m.key, '@', 1)) as is_removal
+                m.key ~ '^[^@]+@removeAll$'
+                    and exists (select from known c where c.kind = 'child' and c.name = split_part(m.key, '@', 1)) as is_removal
             from unnest(records) with ordinality as r (record, n)
             cross join lateral jsonb_each(r.record) m
             left join known k on k.name = m.key
         ),
         wrong as (
             select m.n, m.key as field,
-                case when m.key ~ '@' then 'invalid_directive' when m.kind is null then 'unknown_field' else 'invalid_value' end as code,
+                case
+                    when m.key ~ '@' then 'invalid_directive'
+                    when m.kind is null then 'unknown_field'
+                    else 'invalid_value'
+                end as code,
                 case
                     when m.key ~ '@' and m.type = 'null' then null
-                    when m.is_removal and bds_feed.switch(m.value) is null then format('expected true or false, got %s', bds_feed.kind_of(m.value))
-                    when m.is_removal then case when not m.record ? m.collection then format('expected an array %s in the same record', m.collection) end
-                    when m.key = '@operation' then case when m.type <> 'string' then format('expected text, got %s', bds_feed.kind_of(m.value)) end
+                    when m.is_removal and bds_feed.switch(m.value) is null then
+                        format('expected true or false, got %s', bds_feed.kind_of(m.value))
+                    when m.is_removal then
+                        case when not m.record ? m.collection then
+                            format('expected an array %s in the same record', m.collection) end
+                    when m.key = '@operation' then
+                        case when m.type <> 'string' then format('expected text, got %s', bds_feed.kind_of(m.value)) end
                     when m.key ~ '@' then format('no such directive: %s', m.key)
                     when m.kind is null then format('%s has no field %s', entity_name, m.key)
-                    when m.kind in ('fixed', 'child') or m.type in ('null', 'string', 'number') or m.kind = 'bool' and m.type = 'boolean' then null
+                    when m.kind in ('fixed', 'child') or m.type in ('null', 'string', 'number') then null
+                    when m.kind = 'bool' and m.type = 'boolean' then null
                     else format('expected a single value, got %s', bds_feed.kind_of(m.value))
                 end as message
             from member m
             union all
-            select m.n, format('%s[%s]', m.key, i.n - 1), 'invalid_value', format('expected an object, got %s', bds_feed.kind_of(i.value))
+            select m.n, format('%s[%s]', m.key, i.n - 1), 'invalid_value',
+                format('expected an object, got %s', bds_feed.kind_of(i.value))
             from member m cross join lateral jsonb_array_elements(bds_feed.listed(m.value)) with ordinality as i (value, n)
             where m.kind = 'child' and jsonb_typeof(i.value) <> 'object' and m.record -> '@operation' is distinct from '"delete"'
         )

@@ -39,7 +39,9 @@ begin
         if (checked -> 'from')::bigint > (checked -> 'to')::bigint then
             raise exception using
                 errcode = 'BD005',
-                message = format('version %s comes after version %s: expected the earlier one first', checked -> 'from', checked -> 'to');
+                message = format(
+                    'version %s comes after version %s: expected the earlier one first', checked -> 'from', checked -> 'to'
+                );
         end if;
     end if;
     select min(e) into name

@@ -1132,7 +1132,14 @@ home_orderItems
 id bigint, is_whole boolean, keeps boolean
 
 item_orderItems
-ordinal bigint, home bigint, shape bigint, key bigint, target bigint, was bigint, h1 bigint, h2 bigint, h3 bigint, h4 bigint, t1 bigint, t4 bigint
+ordinal bigint, home bigint, shape bigint, key bigint, target bigint, was bigint
+, h1 bigint
+, h2 bigint
+, h3 bigint
+, h4 bigint
+, t1 bigint
+, t4 bigint
+
 
 lookup_orderItems_order
 lookup text {storage}, kind text {storage}, value text {storage}
@@ -1194,7 +1201,8 @@ begin
         select 'orderItems', m.ordinal, v.field, v.code, v.message
         from pg_temp."map_orderItems" m
         cross join lateral (values
-            (m.id_kind <> all ('{id}'), 'id', 'invalid_value', format('expected a lookup (id:...), got %L', left(bds_feed.staged_text(m.id), 100))),
+            (m.id_kind <> all ('{id}'), 'id', 'invalid_value',
+                format('expected a lookup (id:...), got %L', left(bds_feed.staged_text(m.id), 100))),
             (m.id_kind = 'id' and m.is_new and m.operation <> 'delete', 'id', 'not_found', format('no such row: %s', m.id)),
             (m.is_ambiguous, null, 'lookup_ambiguous', 'its unique fields name different rows')
         ) as v (is_wrong, field, code, message)
@@ -1259,7 +1267,8 @@ begin
         (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
             'expected only with "@operation": "update" or "delete"'),
         (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive', 'expected an id or @where, got both'),
-        (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'expected only in a record at the top level'),
+        (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive',
+            'expected only in a record at the top level'),
         (s."@where" is not null and m.phase = 2 and coalesce(null) is not null, '@where',
             'invalid_directive', 'expected no children beside a condition'),
         (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
@@ -1356,7 +1365,8 @@ begin
         , ('quantity', s."quantity", pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric'), 'a number that fits numeric(19,6)', false)
         , ('price', s."price", pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric'), 'a number that fits numeric(19,4)', false)
     ) as v (field, given, is_valid, expected, identifies)
-    where not (true and (s."quantity" is null or s."quantity" = e'\x01' or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric')) and (s."price" is null or s."price" = e'\x01' or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric'))) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null));
+    where not (true and (s."quantity" is null or s."quantity" = e'\x01' or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric')) and (s."price" is null or s."price" = e'\x01' or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric')))
+        and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null));
 end
 
 bds_import."compare_orderItems"(bds.imports,text[]) returns void language plpgsql
@@ -1422,7 +1432,8 @@ cross join lateral (
 left join lateral (
     select w.field, w.code, w.message
     from (values
-        (1, a.action = 'create' and not r.is_whole, null, 'conflict', format('change %s by %s has deleted it', r.later, r.later_by)),
+        (1, a.action = 'create' and not r.is_whole, null, 'conflict',
+            format('change %s by %s has deleted it', r.later, r.later_by)),
         -- forced, what else there is of the row is undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),
@@ -1485,7 +1496,8 @@ where v."@new"
 bds_import."fail_batches_orderItems"(boolean) returns void language plpgsql
 begin
     with numbered as (
-        select m.ordinal, m.phase, m.position, m.failed, (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
+        select m.ordinal, m.phase, m.position, m.failed,
+            (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
         from pg_temp."map_orderItems" m where m.parent is null
     ),
     batch as (
@@ -1548,11 +1560,16 @@ begin
         select from pg_temp.feed_entities f
         where f.name = 'orderItems' and f.failed > 0 and (f.failed = f.rows or exists (
             select from pg_temp."map_orderItems" m join pg_temp.feed_errors e on e.entity = 'orderItems' and e.ordinal = m.ordinal
-            where m.failed and (e.code = 'lookup_ambiguous' or m.is_new and (e.field = any ('{id}') or true))
+            where m.failed and (
+                e.code = 'lookup_ambiguous'
+                or m.is_new and (e.field = any ('{id}') or true)
+            )
         ))
     ) then
         insert into pg_temp.feed_errors (entity, path, code, message, is_late)
-        values ('orderItems', 'orderItems@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true);
+        values (
+            'orderItems', 'orderItems@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true
+        );
     else
         insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
         select 'orderItems', t.id, 'collection', 'orderItems', t.id
@@ -1581,7 +1598,8 @@ begin
             from bds_feed.rows_where(import.company_id, 'orderItems', mass.condition, mass.lookups) as w (id);
         exception when sqlstate 'BDF01' then
             get stacked diagnostics known = pg_exception_detail;
-            perform bds_feed.add_errors(known::jsonb, jsonb_build_object('entity', 'orderItems', 'ordinal', mass.ordinal, 'is_late', true));
+            perform bds_feed.add_errors(
+                known::jsonb, jsonb_build_object('entity', 'orderItems', 'ordinal', mass.ordinal, 'is_late', true));
             problem := true;
         end;
     end loop;
@@ -1613,7 +1631,10 @@ select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
 from (
     -- an item of a new parent is new, and its id is taken ahead: these rows come in the order of the document
     select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@nth",
-        case when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete' then nextval('data.order_items_id_seq') end as "@id of new"
+        case
+            when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete'
+                then nextval('data.order_items_id_seq')
+        end as "@id of new"
         , case when h.id is not null then case when s."description" = e'\x01' then (null)::text else bds_feed.staged_text(s."description") end end as "=description"
         , case when h.id is not null then case when s."quantity" = e'\x01' then (1)::numeric(19,6) else case when $3 or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric') then s."quantity"::numeric(19,6) end end end as "=quantity"
         , case when h.id is not null then case when s."price" = e'\x01' then (null)::numeric(19,4) else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end end as "=price"
@@ -1625,7 +1646,9 @@ from (
     cross join lateral (select coalesce(case when not p.is_new then p.target end, "ref_order".id)
          as id) u
     -- what is to be created, carries an id or is a condition is like no row
-    cross join lateral (select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id) h
+    cross join lateral (
+        select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id
+    ) h
 ) i
 left join (
     select t.*, row_number() over (partition by t.order_id order by t.id) as "@nth"
@@ -1694,15 +1717,34 @@ end
 
 bds_import."link_items_orderItems"(bds.imports,text[],boolean) returns void language plpgsql
 begin
-    insert into pg_temp."item_orderItems" (ordinal, target, home, shape, h1, h2, h3, h4, t1, t4, key)
-    select i."@ordinal", i."@target", i."@home", i."@shape", h1, h2, h3, h4, case when says1 then h1 end, case when says4 then h4 end
+    insert into pg_temp."item_orderItems"
+        (ordinal, target, home, shape, h1, h2, h3, h4, t1, t4, key)
+    select i."@ordinal", i."@target", i."@home", i."@shape"
+        , h1
+        , h2
+        , h3
+        , h4
+        , case when says1 then h1 end
+        , case when says4 then h4 end
         , hashint8extended(i."@shape", i."@home") # coalesce(h1, 0) # coalesce(h2, 0) # coalesce(h3, 0) # coalesce(h4, 0)
     from (
         select x."@ordinal", x."@target", x."@home", x."@shape"
-            , case when x."description" is not null then coalesce(hashtextextended(x."=description", x."@home" * 64 + 1), hashint8extended(1, -x."@home")) end as h1
-            , case when x."quantity" is not null then coalesce(hash_numeric_extended(x."=quantity", x."@home" * 64 + 2), hashint8extended(2, -x."@home")) end as h2
-            , case when x."price" is not null then coalesce(hash_numeric_extended(x."=price", x."@home" * 64 + 3), hashint8extended(3, -x."@home")) end as h3
-            , case when x."product" is not null then coalesce(hashint8extended(x."=product_id", x."@home" * 64 + 4), hashint8extended(4, -x."@home")) end as h4
+            , case
+                when x."description" is not null
+                    then coalesce(hashtextextended(x."=description", x."@home" * 64 + 1), hashint8extended(1, -x."@home"))
+            end as h1
+            , case
+                when x."quantity" is not null
+                    then coalesce(hash_numeric_extended(x."=quantity", x."@home" * 64 + 2), hashint8extended(2, -x."@home"))
+            end as h2
+            , case
+                when x."price" is not null
+                    then coalesce(hash_numeric_extended(x."=price", x."@home" * 64 + 3), hashint8extended(3, -x."@home"))
+            end as h3
+            , case
+                when x."product" is not null
+                    then coalesce(hashint8extended(x."=product_id", x."@home" * 64 + 4), hashint8extended(4, -x."@home"))
+            end as h4
             , x."=description"::text <> '' as says1
             , x."=product_id" is not null as says4
         from (
@@ -1723,7 +1765,13 @@ begin
     select k.key, r.id, bit_count((r.filled & ~s.shape)::bit(64))
     from (select distinct i.home, i.shape from pg_temp."item_orderItems" i) s join pg_temp."row_orderItems" r on r.home = s.home
     cross join lateral (
-        select hashint8extended(s.shape, s.home) # case when s.shape & 1 <> 0 then r.h1 else 0 end # case when s.shape & 2 <> 0 then r.h2 else 0 end # case when s.shape & 4 <> 0 then r.h3 else 0 end # case when s.shape & 8 <> 0 then r.h4 else 0 end as key) k
+        select hashint8extended(s.shape, s.home)
+            # case when s.shape & 1 <> 0 then r.h1 else 0 end
+            # case when s.shape & 2 <> 0 then r.h2 else 0 end
+            # case when s.shape & 4 <> 0 then r.h3 else 0 end
+            # case when s.shape & 8 <> 0 then r.h4 else 0 end
+            as key
+    ) k
     where k.key in (select i.key from pg_temp."item_orderItems" i);
     perform bds_feed.filled(import, 'fit_orderItems');
 end
@@ -1733,7 +1781,8 @@ begin
     insert into pg_temp."named_orderItems"
     select n.ordinal, t.id
     from (
-        select s."@ordinal" as ordinal, bds_feed.lookup_id(s."@id") as id from pg_temp."staged_orderItems" s where s."@id" is not null offset 0
+        select s."@ordinal" as ordinal, bds_feed.lookup_id(s."@id") as id
+        from pg_temp."staged_orderItems" s where s."@id" is not null offset 0
     ) n
     join data.order_items t on t.company_id = (select import.company_id) and t.id = n.id;
     perform bds_feed.filled(import, 'named_orderItems');
@@ -1797,7 +1846,9 @@ begin
                 where i.target is null and w.level = deepest) > 0;
             insert into pg_temp."way_orderItems"
             select distinct f.key, deepest + 1
-            from pg_temp."way_orderItems" w join pg_temp."item_orderItems" i on i.key = w.key join pg_temp."fit_orderItems" f on f.id = i.target
+            from pg_temp."way_orderItems" w
+            join pg_temp."item_orderItems" i on i.key = w.key
+            join pg_temp."fit_orderItems" f on f.id = i.target
             where w.level = deepest and not exists (select from pg_temp."way_orderItems" w where w.key = f.key);
             exit search when not found;
             deepest := deepest + 1;
@@ -1868,7 +1919,9 @@ begin
     from (
         select count(*) as rows,
             bool_and(true and (s."quantity" is null or s."quantity" = e'\x01' or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric')) and (s."price" is null or s."price" = e'\x01' or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric'))) is not false as is_valid,
-            array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
+            array_remove(array[
+                case when count(s."@id") > 0 then '@id' end,
+                case when count(s."@operation") > 0 then '@operation' end,
                 case when count(s."@where") > 0 then '@where' end
                 , case when count(s."description") > 0 then 'description' end
                 , case when count(s."quantity") > 0 then 'quantity' end
@@ -1949,7 +2002,9 @@ from (
     offset 0
 ) s
 left join data.order_items by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"
-cross join lateral (select least(by_id.id), greatest(by_id.id)) as f (id, other)
+cross join lateral (
+    select least(by_id.id), greatest(by_id.id)
+) as f (id, other)
 left join data.order_items t on $4 and t.company_id = (select $1) and t.id = f.id
 cross join lateral (
     select f.id as target, f.id <> f.other as is_ambiguous, false as is_new
@@ -1978,20 +2033,27 @@ end
 
 bds_import."named_orderItems_order"(text,text[]) returns TABLE(lookup text, kind text, id bigint) language sql
 -- the document's own rows first: theirs is the state that the import leaves
-select d.lookup, d.kind, coalesce("old_id".id, "new_code".target, "old_code".id)
+select d.lookup, d.kind, coalesce(
+    "old_id".id, "new_code".target, "old_code".id
+)
 from (
     select l.lookup, l.kind
         , case when l.kind = 'id' then bds_feed.lookup_id(l.lookup) end as "value_id"
         , case when l.kind = 'code' then l.value end as "value_code"
     from pg_temp."lookup_orderItems_order" l offset 0
 ) d
-left join data.orders "old_id" on 'id' = any ($2) and "old_id".company_id = (select $1) and "old_id".id = d."value_id"
-left join pg_temp."map_orders" "new_code" on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
-left join data.orders "old_code" on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
+left join data.orders "old_id"
+    on 'id' = any ($2) and "old_id".company_id = (select $1) and "old_id".id = d."value_id"
+left join pg_temp."map_orders" "new_code"
+    on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
+left join data.orders "old_code"
+    on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
 
 bds_import."named_orderItems_product"(text,text[]) returns TABLE(lookup text, kind text, id bigint) language sql
 -- the document's own rows first: theirs is the state that the import leaves
-select d.lookup, d.kind, coalesce("old_id".id, "new_code".target, "old_code".id, "new_barcode".target, "old_barcode".id)
+select d.lookup, d.kind, coalesce(
+    "old_id".id, "new_code".target, "old_code".id, "new_barcode".target, "old_barcode".id
+)
 from (
     select l.lookup, l.kind
         , case when l.kind = 'id' then bds_feed.lookup_id(l.lookup) end as "value_id"
@@ -1999,11 +2061,16 @@ from (
         , case when l.kind = 'barcode' then l.value end as "value_barcode"
     from pg_temp."lookup_orderItems_product" l offset 0
 ) d
-left join data.products "old_id" on 'id' = any ($2) and "old_id".company_id = (select $1) and "old_id".id = d."value_id"
-left join pg_temp."map_products" "new_code" on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
-left join data.products "old_code" on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
-left join pg_temp."map_products" "new_barcode" on 'barcode' = any ($2) and "new_barcode"."key_barcode" = d."value_barcode" and not "new_barcode".failed
-left join data.products "old_barcode" on 'barcode' = any ($2) and "old_barcode".company_id = (select $1) and "old_barcode".barcode = d."value_barcode"
+left join data.products "old_id"
+    on 'id' = any ($2) and "old_id".company_id = (select $1) and "old_id".id = d."value_id"
+left join pg_temp."map_products" "new_code"
+    on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
+left join data.products "old_code"
+    on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
+left join pg_temp."map_products" "new_barcode"
+    on 'barcode' = any ($2) and "new_barcode"."key_barcode" = d."value_barcode" and not "new_barcode".failed
+left join data.products "old_barcode"
+    on 'barcode' = any ($2) and "old_barcode".company_id = (select $1) and "old_barcode".barcode = d."value_barcode"
 
 bds_import."note_alone_orderItems"(text) returns void language plpgsql
 begin
@@ -2066,7 +2133,9 @@ with staged as (
     select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
         coalesce(bds_feed.staged_text(s."@id")) as record
     from pg_temp."staged_orderItems" s
-)select s.ordinal, format('%s[%s]', coalesce(p.path || '.items', 'orderItems'), s.position),
+)select s.ordinal, format(
+        '%s[%s]', coalesce(p.path || '.items', 'orderItems'), s.position
+    ),
     coalesce(s.record, p.record)
 from staged s
 left join bds_import."paths_orders"() p on p.ordinal = s.parent
@@ -2124,7 +2193,9 @@ begin
             cross join lateral (
                 select 'lookup_not_found', 'orders has no row ' || g.lookup || case
                     -- a column of a CSV file holds codes, to which the kind is added
-                    when g.lookup like format('%1$s:%1$s:%%', r.kind) then format(': expected the %s alone, without ''%1$s:''', r.kind) else ''
+                    when g.lookup like format('%1$s:%1$s:%%', r.kind)
+                        then format(': expected the %s alone, without ''%1$s:''', r.kind)
+                    else ''
                 end
                 where r.kind = any ('{id,code}')
                 union all
@@ -2150,7 +2221,9 @@ begin
             cross join lateral (
                 select 'lookup_not_found', 'products has no row ' || g.lookup || case
                     -- a column of a CSV file holds codes, to which the kind is added
-                    when g.lookup like format('%1$s:%1$s:%%', r.kind) then format(': expected the %s alone, without ''%1$s:''', r.kind) else ''
+                    when g.lookup like format('%1$s:%1$s:%%', r.kind)
+                        then format(': expected the %s alone, without ''%1$s:''', r.kind)
+                    else ''
                 end
                 where r.kind = any ('{id,code,barcode}')
                 union all
@@ -2265,10 +2338,22 @@ begin
             as weight, 0 + case when p.h1 = p.r1 then 3 else 0 end + case when p.h4 = p.r4 then 3 else 0 end as if_rare
         from (
             -- rows of about the same number, and those that agree in a value that few of the others have
-            select i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth as nth_row, i.h1, r.h1 as r1, i.h2, r.h2 as r2, i.h3, r.h3 as r3, i.h4, r.h4 as r4, i.t1, i.t4
+            select i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth as nth_row
+                , i.h1, r.h1 as r1
+                , i.h2, r.h2 as r2
+                , i.h3, r.h3 as r3
+                , i.h4, r.h4 as r4
+                , i.t1
+                , i.t4
             from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and r.nth / 32 = i.nth / 32 + d.part
             union all
-            select distinct i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth, i.h1, r.h1, i.h2, r.h2, i.h3, r.h3, i.h4, r.h4, i.t1, i.t4
+            select distinct i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth
+                , i.h1, r.h1
+                , i.h2, r.h2
+                , i.h3, r.h3
+                , i.h4, r.h4
+                , i.t1
+                , i.t4
             from (
                 select i.*, v.hash from i cross join lateral (values (null::bigint), (i.h1), (i.h2), (i.h3), (i.h4)) as v (hash)
                 where i.home in (select c.home from crowded c)
@@ -2299,7 +2384,9 @@ begin
         from pg_temp."pair_orderItems" p
         join pg_temp."item_orderItems" i on i.ordinal = p.ordinal
         join pg_temp."row_orderItems" r on r.id = p.id
-        cross join lateral (values (0, 0::bigint, null::bigint), (1, i.h1, r.h1), (4, i.h4, r.h4)) as v (field, hash, of_row)
+        cross join lateral (values
+            (0, 0::bigint, null::bigint), (1, i.h1, r.h1), (4, i.h4, r.h4)
+        ) as v (field, hash, of_row)
         where v.hash = v.of_row
     ),
     term as (

@@ -1191,7 +1191,8 @@ begin
         select 'products', m.ordinal, v.field, v.code, v.message
         from pg_temp."map_products" m
         cross join lateral (values
-            (m.id_kind <> all ('{id,code,barcode}'), 'id', 'invalid_value', format('expected a lookup (id:..., code:..., barcode:...), got %L', left(bds_feed.staged_text(m.id), 100))),
+            (m.id_kind <> all ('{id,code,barcode}'), 'id', 'invalid_value',
+                format('expected a lookup (id:..., code:..., barcode:...), got %L', left(bds_feed.staged_text(m.id), 100))),
             (m.id_kind = 'id' and m.is_new and m.operation <> 'delete', 'id', 'not_found', format('no such row: %s', m.id)),
             (m.is_ambiguous, null, 'lookup_ambiguous', 'its unique fields name different rows')
         ) as v (is_wrong, field, code, message)
@@ -1299,7 +1300,8 @@ begin
         (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
             'expected only with "@operation": "update" or "delete"'),
         (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive', 'expected an id or @where, got both'),
-        (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'expected only in a record at the top level'),
+        (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive',
+            'expected only in a record at the top level'),
         (s."@where" is not null and m.phase = 2 and coalesce(s."variants@present", null) is not null, '@where',
             'invalid_directive', 'expected no children beside a condition'),
         (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
@@ -1412,7 +1414,8 @@ begin
         , ('price', s."price", pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric'), 'a number that fits numeric(19,4)', false)
         , ('active', s."active", pg_input_is_valid(s."active", 'boolean'), 'true or false', false)
     ) as v (field, given, is_valid, expected, identifies)
-    where not (true and (s."price" is null or s."price" = e'\x01' or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric')) and (s."active" is null or s."active" = e'\x01' or pg_input_is_valid(s."active", 'boolean'))) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
+    where not (true and (s."price" is null or s."price" = e'\x01' or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric')) and (s."active" is null or s."active" = e'\x01' or pg_input_is_valid(s."active", 'boolean')))
+        and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
 end
 
 bds_import.compare_products(bds.imports,text[]) returns void language plpgsql
@@ -1481,7 +1484,8 @@ cross join lateral (
 left join lateral (
     select w.field, w.code, w.message
     from (values
-        (1, a.action = 'create' and not r.is_whole, null, 'conflict', format('change %s by %s has deleted it', r.later, r.later_by)),
+        (1, a.action = 'create' and not r.is_whole, null, 'conflict',
+            format('change %s by %s has deleted it', r.later, r.later_by)),
         -- forced, what else there is of the row is undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),
@@ -1520,10 +1524,20 @@ bds_import.differing_products(text,text[],boolean) returns TABLE("@ordinal" bigi
 select v."@ordinal", v.id, v."@new", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
-        , case when m.key_code is not null then m.key_code when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end as code, t.code as "stored code"
+        , case
+                    when m.key_code is not null then m.key_code
+                    when s."code" is null then t.code
+                    when s."code" = e'\x01' then null
+                    else bds_feed.staged_text(s."code")
+                end as code, t.code as "stored code"
         , case when s."name" is null then t.name when s."name" = e'\x01' then null else bds_feed.staged_text(s."name") end as name, t.name as "stored name"
         , case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end as description, t.description as "stored description"
-        , case when m.key_barcode is not null then m.key_barcode when s."barcode" is null then t.barcode when s."barcode" = e'\x01' then null else bds_feed.staged_text(s."barcode") end as barcode, t.barcode as "stored barcode"
+        , case
+                    when m.key_barcode is not null then m.key_barcode
+                    when s."barcode" is null then t.barcode
+                    when s."barcode" = e'\x01' then null
+                    else bds_feed.staged_text(s."barcode")
+                end as barcode, t.barcode as "stored barcode"
         , case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end as price, t.price as "stored price"
         , case when s."active" is null then case when m.is_new then true else t.active end when s."active" = e'\x01' then true else case when $3 or pg_input_is_valid(s."active", 'boolean') then s."active"::boolean end end as active, t.active as "stored active"
         , case when s."category" is null then t.category_id when s."category" <> e'\x01' then ref_category.id end as category_id, t.category_id as "stored category_id"
@@ -1550,7 +1564,8 @@ where v."@new"
 bds_import.fail_batches_products(boolean) returns void language plpgsql
 begin
     with numbered as (
-        select m.ordinal, m.phase, m.position, m.failed, (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
+        select m.ordinal, m.phase, m.position, m.failed,
+            (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
         from pg_temp."map_products" m where m.parent is null
     ),
     batch as (
@@ -1613,11 +1628,16 @@ begin
         select from pg_temp.feed_entities f
         where f.name = 'products' and f.failed > 0 and (f.failed = f.rows or exists (
             select from pg_temp."map_products" m join pg_temp.feed_errors e on e.entity = 'products' and e.ordinal = m.ordinal
-            where m.failed and (e.code = 'lookup_ambiguous' or m.is_new and (e.field = any ('{id,code,barcode}') or true and m.key_code is null and m.key_barcode is null))
+            where m.failed and (
+                e.code = 'lookup_ambiguous'
+                or m.is_new and (e.field = any ('{id,code,barcode}') or true and m.key_code is null and m.key_barcode is null)
+            )
         ))
     ) then
         insert into pg_temp.feed_errors (entity, path, code, message, is_late)
-        values ('products', 'products@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true);
+        values (
+            'products', 'products@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true
+        );
     else
         insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
         select 'products', t.id, 'collection', 'products', t.id
@@ -1646,7 +1666,8 @@ begin
             from bds_feed.rows_where(import.company_id, 'products', mass.condition, mass.lookups) as w (id);
         exception when sqlstate 'BDF01' then
             get stacked diagnostics known = pg_exception_detail;
-            perform bds_feed.add_errors(known::jsonb, jsonb_build_object('entity', 'products', 'ordinal', mass.ordinal, 'is_late', true));
+            perform bds_feed.add_errors(
+                known::jsonb, jsonb_build_object('entity', 'products', 'ordinal', mass.ordinal, 'is_late', true));
             problem := true;
         end;
     end loop;
@@ -1725,7 +1746,9 @@ begin
     from (
         select count(*) as rows,
             bool_and(true and (s."price" is null or s."price" = e'\x01' or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric')) and (s."active" is null or s."active" = e'\x01' or pg_input_is_valid(s."active", 'boolean'))) is not false as is_valid,
-            array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
+            array_remove(array[
+                case when count(s."@id") > 0 then '@id' end,
+                case when count(s."@operation") > 0 then '@operation' end,
                 case when count(s."@where") > 0 then '@where' end
                 , case when count(s."code") > 0 then 'code' end
                 , case when count(s."name") > 0 then 'name' end
@@ -1769,10 +1792,20 @@ begin
             then false end, v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
         from (
             select s."@ordinal", t.id
-                , case when null::text is not null then null::text when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end as code, t.code as "stored code"
+                , case
+                    when null::text is not null then null::text
+                    when s."code" is null then t.code
+                    when s."code" = e'\x01' then null
+                    else bds_feed.staged_text(s."code")
+                end as code, t.code as "stored code"
                 , case when s."name" is null then t.name when s."name" = e'\x01' then null else bds_feed.staged_text(s."name") end as name, t.name as "stored name"
                 , case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end as description, t.description as "stored description"
-                , case when null::text is not null then null::text when s."barcode" is null then t.barcode when s."barcode" = e'\x01' then null else bds_feed.staged_text(s."barcode") end as barcode, t.barcode as "stored barcode"
+                , case
+                    when null::text is not null then null::text
+                    when s."barcode" is null then t.barcode
+                    when s."barcode" = e'\x01' then null
+                    else bds_feed.staged_text(s."barcode")
+                end as barcode, t.barcode as "stored barcode"
                 , case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end as price, t.price as "stored price"
                 , case when s."active" is null then t.active when s."active" = e'\x01' then true else case when $3 or pg_input_is_valid(s."active", 'boolean') then s."active"::boolean end end as active, t.active as "stored active"
                 , case when s."category" is null then t.category_id when s."category" <> e'\x01' then ref_category.id end as category_id, t.category_id as "stored category_id"
@@ -1786,11 +1819,13 @@ begin
         perform bds_import."check_rules_products"(import, s."@ordinal", s."@ordinal");
         if 'code' = any ($2) and s."code" is not null then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-            select 'products', s."@ordinal", 'code', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
+            select 'products', s."@ordinal", 'code',
+                case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
                 case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
                     else format('row %s has code %L', min(t.id), min(d.code::text)) end
             from (
-                select o.*, count(*) over () as changed from pg_temp."diff_products" o where o."@ordinal" = s."@ordinal" and not o."@new"
+                select o.*, count(*) over () as changed
+                from pg_temp."diff_products" o where o."@ordinal" = s."@ordinal" and not o."@new"
             ) d
             left join data.products t on t.company_id = (select import.company_id) and t.code = d.code and t.id <> d.id
             where d.code is not null and (t.id is not null or d.changed > 1)
@@ -1798,11 +1833,13 @@ begin
         end if;
         if 'barcode' = any ($2) and s."barcode" is not null then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-            select 'products', s."@ordinal", 'barcode', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
+            select 'products', s."@ordinal", 'barcode',
+                case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
                 case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
                     else format('row %s has barcode %L', min(t.id), min(d.barcode::text)) end
             from (
-                select o.*, count(*) over () as changed from pg_temp."diff_products" o where o."@ordinal" = s."@ordinal" and not o."@new"
+                select o.*, count(*) over () as changed
+                from pg_temp."diff_products" o where o."@ordinal" = s."@ordinal" and not o."@new"
             ) d
             left join data.products t on t.company_id = (select import.company_id) and t.barcode = d.barcode and t.id <> d.id
             where d.barcode is not null and (t.id is not null or d.changed > 1)
@@ -1855,10 +1892,20 @@ bds_import.matched_products(text,text[],boolean,boolean) returns TABLE(ordinal b
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
-        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end is not distinct from t.code)
+        and (not ('code' = any ($2) or '@id' = any ($2)) or case
+                    when m.key_code is not null then m.key_code
+                    when s."code" is null then t.code
+                    when s."code" = e'\x01' then null
+                    else bds_feed.staged_text(s."code")
+                end is not distinct from t.code)
         and (not ('name' = any ($2)) or case when s."name" is null then t.name when s."name" = e'\x01' then null else bds_feed.staged_text(s."name") end is not distinct from t.name)
         and (not ('description' = any ($2)) or case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end is not distinct from t.description)
-        and (not ('barcode' = any ($2) or '@id' = any ($2)) or case when m.key_barcode is not null then m.key_barcode when s."barcode" is null then t.barcode when s."barcode" = e'\x01' then null else bds_feed.staged_text(s."barcode") end is not distinct from t.barcode)
+        and (not ('barcode' = any ($2) or '@id' = any ($2)) or case
+                    when m.key_barcode is not null then m.key_barcode
+                    when s."barcode" is null then t.barcode
+                    when s."barcode" = e'\x01' then null
+                    else bds_feed.staged_text(s."barcode")
+                end is not distinct from t.barcode)
         and (not ('price' = any ($2)) or case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end is not distinct from t.price)
         and (not ('active' = any ($2)) or case when s."active" is null then case when m.is_new then true else t.active end when s."active" = e'\x01' then true else case when $3 or pg_input_is_valid(s."active", 'boolean') then s."active"::boolean end end is not distinct from t.active)
         and (not ('category' = any ($2)) or case when s."category" is null then t.category_id when s."category" <> e'\x01' then ref_category.id end is not distinct from t.category_id)
@@ -1882,7 +1929,9 @@ from (
 left join data.products "by_code" on ('code' = any ($2) or '@id' = any ($2)) and "by_code".company_id = (select $1) and "by_code".code = s."@find_code"
 left join data.products "by_barcode" on ('barcode' = any ($2) or '@id' = any ($2)) and "by_barcode".company_id = (select $1) and "by_barcode".barcode = s."@find_barcode"
 left join data.products by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"
-cross join lateral (select least(by_id.id, "by_code".id, "by_barcode".id), greatest(by_id.id, "by_code".id, "by_barcode".id)) as f (id, other)
+cross join lateral (
+    select least(by_id.id, "by_code".id, "by_barcode".id), greatest(by_id.id, "by_code".id, "by_barcode".id)
+) as f (id, other)
 left join data.products t on $4 and t.company_id = (select $1) and t.id = f.id
 cross join lateral (
     select f.id as target, f.id <> f.other as is_ambiguous, false as is_new
@@ -1896,7 +1945,12 @@ bds_import.matched_products_by_barcode(text,text[],boolean,boolean) returns TABL
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
-        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end is not distinct from t.code)
+        and (not ('code' = any ($2) or '@id' = any ($2)) or case
+                    when m.key_code is not null then m.key_code
+                    when s."code" is null then t.code
+                    when s."code" = e'\x01' then null
+                    else bds_feed.staged_text(s."code")
+                end is not distinct from t.code)
         and (not ('name' = any ($2)) or case when s."name" is null then t.name when s."name" = e'\x01' then null else bds_feed.staged_text(s."name") end is not distinct from t.name)
         and (not ('description' = any ($2)) or case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end is not distinct from t.description)
         and (not ('price' = any ($2)) or case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end is not distinct from t.price)
@@ -1934,7 +1988,12 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
         and (not ('name' = any ($2)) or case when s."name" is null then t.name when s."name" = e'\x01' then null else bds_feed.staged_text(s."name") end is not distinct from t.name)
         and (not ('description' = any ($2)) or case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end is not distinct from t.description)
-        and (not ('barcode' = any ($2) or '@id' = any ($2)) or case when m.key_barcode is not null then m.key_barcode when s."barcode" is null then t.barcode when s."barcode" = e'\x01' then null else bds_feed.staged_text(s."barcode") end is not distinct from t.barcode)
+        and (not ('barcode' = any ($2) or '@id' = any ($2)) or case
+                    when m.key_barcode is not null then m.key_barcode
+                    when s."barcode" is null then t.barcode
+                    when s."barcode" = e'\x01' then null
+                    else bds_feed.staged_text(s."barcode")
+                end is not distinct from t.barcode)
         and (not ('price' = any ($2)) or case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end is not distinct from t.price)
         and (not ('active' = any ($2)) or case when s."active" is null then case when m.is_new then true else t.active end when s."active" = e'\x01' then true else case when $3 or pg_input_is_valid(s."active", 'boolean') then s."active"::boolean end end is not distinct from t.active)
         and (not ('category' = any ($2)) or case when s."category" is null then t.category_id when s."category" <> e'\x01' then ref_category.id end is not distinct from t.category_id)
@@ -1987,29 +2046,39 @@ end
 
 bds_import.named_products_category(text,text[]) returns TABLE(lookup text, kind text, id bigint) language sql
 -- the document's own rows first: theirs is the state that the import leaves
-select d.lookup, d.kind, coalesce("old_id".id, "new_code".target, "old_code".id)
+select d.lookup, d.kind, coalesce(
+    "old_id".id, "new_code".target, "old_code".id
+)
 from (
     select l.lookup, l.kind
         , case when l.kind = 'id' then bds_feed.lookup_id(l.lookup) end as "value_id"
         , case when l.kind = 'code' then l.value end as "value_code"
     from pg_temp."lookup_products_category" l offset 0
 ) d
-left join data.categories "old_id" on 'id' = any ($2) and "old_id".company_id = (select $1) and "old_id".id = d."value_id"
-left join pg_temp."map_categories" "new_code" on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
-left join data.categories "old_code" on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
+left join data.categories "old_id"
+    on 'id' = any ($2) and "old_id".company_id = (select $1) and "old_id".id = d."value_id"
+left join pg_temp."map_categories" "new_code"
+    on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
+left join data.categories "old_code"
+    on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
 
 bds_import.named_products_unit(text,text[]) returns TABLE(lookup text, kind text, id bigint) language sql
 -- the document's own rows first: theirs is the state that the import leaves
-select d.lookup, d.kind, coalesce("old_id".id, "new_code".target, "old_code".id)
+select d.lookup, d.kind, coalesce(
+    "old_id".id, "new_code".target, "old_code".id
+)
 from (
     select l.lookup, l.kind
         , case when l.kind = 'id' then bds_feed.lookup_id(l.lookup) end as "value_id"
         , case when l.kind = 'code' then l.value end as "value_code"
     from pg_temp."lookup_products_unit" l offset 0
 ) d
-left join data.units "old_id" on 'id' = any ($2) and "old_id".company_id = (select $1) and "old_id".id = d."value_id"
-left join pg_temp."map_units" "new_code" on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
-left join data.units "old_code" on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
+left join data.units "old_id"
+    on 'id' = any ($2) and "old_id".company_id = (select $1) and "old_id".id = d."value_id"
+left join pg_temp."map_units" "new_code"
+    on 'code' = any ($2) and "new_code"."key_code" = d."value_code" and not "new_code".failed
+left join data.units "old_code"
+    on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
 
 bds_import.note_alone_products(text) returns void language plpgsql
 begin
@@ -2087,7 +2156,9 @@ with staged as (
     select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
         coalesce(bds_feed.staged_text(s."@id"), 'code:' || bds_feed.staged_text(s."code"), 'barcode:' || bds_feed.staged_text(s."barcode")) as record
     from pg_temp."staged_products" s
-)select s.ordinal, format('%s[%s]', 'products', s.position),
+)select s.ordinal, format(
+        '%s[%s]', 'products', s.position
+    ),
     s.record
 from staged s
 
@@ -2152,7 +2223,9 @@ begin
             cross join lateral (
                 select 'lookup_not_found', 'categories has no row ' || g.lookup || case
                     -- a column of a CSV file holds codes, to which the kind is added
-                    when g.lookup like format('%1$s:%1$s:%%', r.kind) then format(': expected the %s alone, without ''%1$s:''', r.kind) else ''
+                    when g.lookup like format('%1$s:%1$s:%%', r.kind)
+                        then format(': expected the %s alone, without ''%1$s:''', r.kind)
+                    else ''
                 end
                 where r.kind = any ('{id,code}')
                 union all
@@ -2178,7 +2251,9 @@ begin
             cross join lateral (
                 select 'lookup_not_found', 'units has no row ' || g.lookup || case
                     -- a column of a CSV file holds codes, to which the kind is added
-                    when g.lookup like format('%1$s:%1$s:%%', r.kind) then format(': expected the %s alone, without ''%1$s:''', r.kind) else ''
+                    when g.lookup like format('%1$s:%1$s:%%', r.kind)
+                        then format(': expected the %s alone, without ''%1$s:''', r.kind)
+                    else ''
                 end
                 where r.kind = any ('{id,code}')
                 union all

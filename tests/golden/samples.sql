@@ -1723,7 +1723,8 @@ begin
         select 'samples', m.ordinal, v.field, v.code, v.message
         from pg_temp."map_samples" m
         cross join lateral (values
-            (m.id_kind <> all ('{id,code}'), 'id', 'invalid_value', format('expected a lookup (id:..., code:...), got %L', left(bds_feed.staged_text(m.id), 100))),
+            (m.id_kind <> all ('{id,code}'), 'id', 'invalid_value',
+                format('expected a lookup (id:..., code:...), got %L', left(bds_feed.staged_text(m.id), 100))),
             (m.id_kind = 'id' and m.is_new and m.operation <> 'delete', 'id', 'not_found', format('no such row: %s', m.id)),
             (m.is_ambiguous, null, 'lookup_ambiguous', 'its unique fields name different rows')
         ) as v (is_wrong, field, code, message)
@@ -1803,7 +1804,8 @@ begin
         (s."@where" is not null and m.operation not in ('update', 'delete'), '@where', 'invalid_directive',
             'expected only with "@operation": "update" or "delete"'),
         (s."@where" is not null and s."@id" is not null, '@where', 'invalid_directive', 'expected an id or @where, got both'),
-        (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive', 'expected only in a record at the top level'),
+        (s."@where" is not null and s."@parent" is not null, '@where', 'invalid_directive',
+            'expected only in a record at the top level'),
         (s."@where" is not null and m.phase = 2 and coalesce(null) is not null, '@where',
             'invalid_directive', 'expected no children beside a condition'),
         (s."@where" = '', '@where', 'invalid_directive', 'expected a condition, got nothing'),
@@ -1988,7 +1990,8 @@ begin
     where not (true and (s."short" is null or s."short" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)')) and (s."padded" is null or s."padded" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)')) and (s."mood" is null or s."mood" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."mood"), 'data.mood')) and (s."small" is null or s."small" = e'\x01' or pg_input_is_valid(s."small", 'smallint') and s."small" ~ '^ *[+-]?[0-9]+ *$') and (s."whole" is null or s."whole" = e'\x01' or pg_input_is_valid(s."whole", 'integer') and s."whole" ~ '^ *[+-]?[0-9]+ *$') and (s."long" is null or s."long" = e'\x01' or pg_input_is_valid(s."long", 'bigint') and s."long" ~ '^ *[+-]?[0-9]+ *$') and (s."amount" is null or s."amount" = e'\x01' or pg_input_is_valid(s."amount", 'numeric(9,2)') and s."amount" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."amount", 'numeric')) and (s."free" is null or s."free" = e'\x01' or pg_input_is_valid(s."free", 'numeric') and s."free" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."free", 'numeric')) and (s."single" is null or s."single" = e'\x01' or pg_input_is_valid(s."single", 'real') and s."single" !~ '[a-df-zA-DF-Z_]') and (s."double" is null or s."double" = e'\x01' or pg_input_is_valid(s."double", 'double precision') and s."double" !~ '[a-df-zA-DF-Z_]') and (s."flag" is null or s."flag" = e'\x01' or pg_input_is_valid(s."flag", 'boolean')) and (s."day" is null or s."day" = e'\x01' or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$') and (s."clock" is null or s."clock" = e'\x01' or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$') and (s."at" is null or s."at" = e'\x01' or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$') and (s."span" is null or s."span" = e'\x01' or case when s."span" ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
             and pg_input_is_valid(ltrim(s."span", '-'), 'interval')
             then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end) and (s."key" is null or s."key" = e'\x01' or pg_input_is_valid(s."key", 'uuid')) and (s."octets" is null or s."octets" = e'\x01' or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
-            then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s."document" is null or s."document" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$') and (s."level" is null or s."level" = e'\x01' or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$')) and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
+            then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s."document" is null or s."document" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$') and (s."level" is null or s."level" = e'\x01' or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$'))
+        and v.given <> e'\x01' and not v.is_valid and (v.identifies or not (s."@operation" is not distinct from 'delete'));
 end
 
 bds_import.compare_samples(bds.imports,text[]) returns void language plpgsql
@@ -2083,7 +2086,8 @@ cross join lateral (
 left join lateral (
     select w.field, w.code, w.message
     from (values
-        (1, a.action = 'create' and not r.is_whole, null, 'conflict', format('change %s by %s has deleted it', r.later, r.later_by)),
+        (1, a.action = 'create' and not r.is_whole, null, 'conflict',
+            format('change %s by %s has deleted it', r.later, r.later_by)),
         -- forced, what else there is of the row is undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),
@@ -2120,7 +2124,12 @@ bds_import.differing_samples(text,text[],boolean) returns TABLE("@ordinal" bigin
 select v."@ordinal", v.id, v."@new", v.code, v.words, v.short, v.padded, v.mood, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
-        , case when m.key_code is not null then m.key_code when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end as code, t.code as "stored code"
+        , case
+                    when m.key_code is not null then m.key_code
+                    when s."code" is null then t.code
+                    when s."code" = e'\x01' then null
+                    else bds_feed.staged_text(s."code")
+                end as code, t.code as "stored code"
         , case when s."words" is null then t.words when s."words" = e'\x01' then null else bds_feed.staged_text(s."words") end as words, t.words as "stored words"
         , case when s."short" is null then t.short when s."short" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)') then bds_feed.staged_text(s."short")::character varying(4) end end as short, t.short as "stored short"
         , case when s."padded" is null then t.padded when s."padded" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)') then bds_feed.staged_text(s."padded")::character(4) end end as padded, t.padded as "stored padded"
@@ -2177,7 +2186,8 @@ where v."@new"
 bds_import.fail_batches_samples(boolean) returns void language plpgsql
 begin
     with numbered as (
-        select m.ordinal, m.phase, m.position, m.failed, (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
+        select m.ordinal, m.phase, m.position, m.failed,
+            (row_number() over (partition by m.phase order by m.ordinal) - 1) / 10000 as number
         from pg_temp."map_samples" m where m.parent is null
     ),
     batch as (
@@ -2220,11 +2230,16 @@ begin
         select from pg_temp.feed_entities f
         where f.name = 'samples' and f.failed > 0 and (f.failed = f.rows or exists (
             select from pg_temp."map_samples" m join pg_temp.feed_errors e on e.entity = 'samples' and e.ordinal = m.ordinal
-            where m.failed and (e.code = 'lookup_ambiguous' or m.is_new and (e.field = any ('{id,code}') or true and m.key_code is null))
+            where m.failed and (
+                e.code = 'lookup_ambiguous'
+                or m.is_new and (e.field = any ('{id,code}') or true and m.key_code is null)
+            )
         ))
     ) then
         insert into pg_temp.feed_errors (entity, path, code, message, is_late)
-        values ('samples', 'samples@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true);
+        values (
+            'samples', 'samples@removeAll', 'batch_failed', 'nothing was removed: the rows of failed records are unknown', true
+        );
     else
         insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
         select 'samples', t.id, 'collection', 'samples', t.id
@@ -2253,7 +2268,8 @@ begin
             from bds_feed.rows_where(import.company_id, 'samples', mass.condition, mass.lookups) as w (id);
         exception when sqlstate 'BDF01' then
             get stacked diagnostics known = pg_exception_detail;
-            perform bds_feed.add_errors(known::jsonb, jsonb_build_object('entity', 'samples', 'ordinal', mass.ordinal, 'is_late', true));
+            perform bds_feed.add_errors(
+                known::jsonb, jsonb_build_object('entity', 'samples', 'ordinal', mass.ordinal, 'is_late', true));
             problem := true;
         end;
     end loop;
@@ -2316,7 +2332,9 @@ begin
             and pg_input_is_valid(ltrim(s."span", '-'), 'interval')
             then pg_input_is_valid((case when s."span" ^@ '-' then -ltrim(s."span", '-')::interval else s."span"::interval end)::text, 'interval') else false end) and (s."key" is null or s."key" = e'\x01' or pg_input_is_valid(s."key", 'uuid')) and (s."octets" is null or s."octets" = e'\x01' or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end) and (s."document" is null or s."document" = e'\x01' or pg_input_is_valid(bds_feed.staged_text(s."document"), 'jsonb') and bds_feed.staged_text(s."document") !~ '^\s*null\s*$') and (s."level" is null or s."level" = e'\x01' or pg_input_is_valid(s."level", 'data.level') and s."level" ~ '^ *[+-]?[0-9]+ *$')) is not false as is_valid,
-            array_remove(array[case when count(s."@id") > 0 then '@id' end, case when count(s."@operation") > 0 then '@operation' end,
+            array_remove(array[
+                case when count(s."@id") > 0 then '@id' end,
+                case when count(s."@operation") > 0 then '@operation' end,
                 case when count(s."@where") > 0 then '@where' end
                 , case when count(s."code") > 0 then 'code' end
                 , case when count(s."words") > 0 then 'words' end
@@ -2386,7 +2404,12 @@ begin
             then false end, v.code, v.words, v.short, v.padded, v.mood, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
         from (
             select s."@ordinal", t.id
-                , case when null::text is not null then null::text when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end as code, t.code as "stored code"
+                , case
+                    when null::text is not null then null::text
+                    when s."code" is null then t.code
+                    when s."code" = e'\x01' then null
+                    else bds_feed.staged_text(s."code")
+                end as code, t.code as "stored code"
                 , case when s."words" is null then t.words when s."words" = e'\x01' then null else bds_feed.staged_text(s."words") end as words, t.words as "stored words"
                 , case when s."short" is null then t.short when s."short" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)') then bds_feed.staged_text(s."short")::character varying(4) end end as short, t.short as "stored short"
                 , case when s."padded" is null then t.padded when s."padded" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)') then bds_feed.staged_text(s."padded")::character(4) end end as padded, t.padded as "stored padded"
@@ -2417,11 +2440,13 @@ begin
         perform bds_import."check_rules_samples"(import, s."@ordinal", s."@ordinal");
         if 'code' = any ($2) and s."code" is not null then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-            select 'samples', s."@ordinal", 'code', case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
+            select 'samples', s."@ordinal", 'code',
+                case when bool_or(t.id is null) then 'duplicate_record' else 'already_exists' end,
                 case when bool_or(t.id is null) then 'a unique value cannot be set in several rows'
                     else format('row %s has code %L', min(t.id), min(d.code::text)) end
             from (
-                select o.*, count(*) over () as changed from pg_temp."diff_samples" o where o."@ordinal" = s."@ordinal" and not o."@new"
+                select o.*, count(*) over () as changed
+                from pg_temp."diff_samples" o where o."@ordinal" = s."@ordinal" and not o."@new"
             ) d
             left join data.samples t on t.company_id = (select import.company_id) and t.code = d.code and t.id <> d.id
             where d.code is not null and (t.id is not null or d.changed > 1)
@@ -2467,7 +2492,12 @@ bds_import.matched_samples(text,text[],boolean,boolean) returns TABLE(ordinal bi
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
-        and (not ('code' = any ($2) or '@id' = any ($2)) or case when m.key_code is not null then m.key_code when s."code" is null then t.code when s."code" = e'\x01' then null else bds_feed.staged_text(s."code") end is not distinct from t.code)
+        and (not ('code' = any ($2) or '@id' = any ($2)) or case
+                    when m.key_code is not null then m.key_code
+                    when s."code" is null then t.code
+                    when s."code" = e'\x01' then null
+                    else bds_feed.staged_text(s."code")
+                end is not distinct from t.code)
         and (not ('words' = any ($2)) or case when s."words" is null then t.words when s."words" = e'\x01' then null else bds_feed.staged_text(s."words") end is not distinct from t.words)
         and (not ('short' = any ($2)) or case when s."short" is null then t.short when s."short" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."short"), 'character varying(4)') then bds_feed.staged_text(s."short")::character varying(4) end end is not distinct from t.short)
         and (not ('padded' = any ($2)) or case when s."padded" is null then t.padded when s."padded" = e'\x01' then null else case when $3 or pg_input_is_valid(bds_feed.staged_text(s."padded"), 'character(4)') then bds_feed.staged_text(s."padded")::character(4) end end is not distinct from t.padded)
@@ -2507,7 +2537,9 @@ from (
 ) s
 left join data.samples "by_code" on ('code' = any ($2) or '@id' = any ($2)) and "by_code".company_id = (select $1) and "by_code".code = s."@find_code"
 left join data.samples by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"
-cross join lateral (select least(by_id.id, "by_code".id), greatest(by_id.id, "by_code".id)) as f (id, other)
+cross join lateral (
+    select least(by_id.id, "by_code".id), greatest(by_id.id, "by_code".id)
+) as f (id, other)
 left join data.samples t on $4 and t.company_id = (select $1) and t.id = f.id
 cross join lateral (
     select f.id as target, f.id <> f.other as is_ambiguous, false as is_new
@@ -2723,7 +2755,9 @@ with staged as (
     select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
         coalesce(bds_feed.staged_text(s."@id"), 'code:' || bds_feed.staged_text(s."code")) as record
     from pg_temp."staged_samples" s
-)select s.ordinal, format('%s[%s]', 'samples', s.position),
+)select s.ordinal, format(
+        '%s[%s]', 'samples', s.position
+    ),
     s.record
 from staged s
 
