@@ -79,7 +79,6 @@ create function bds_feed.oids_of(entity_name text)
     returns setof oid
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select p.oid
     from pg_proc p join pg_description d on d.objoid = p.oid and d.classoid = 'pg_proc'::regclass and d.objsubid = 0
@@ -91,7 +90,6 @@ create function bds_feed.functions_of(entity_name text)
     returns jsonb
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(jsonb_object_agg(f.function::regprocedure::text, f.definition), '{}')
     from bds_impl.functions() f
@@ -166,7 +164,6 @@ comment on function bds_feed.install(text) is
 create function bds_feed.uninstall(entity_name text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     made regprocedure;

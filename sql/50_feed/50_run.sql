@@ -178,7 +178,6 @@ comment on function bds_feed.write(bds.imports, text, text[]) is
 create function bds_feed.analyze_changed(table_name regclass, added bigint, updated bigint)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- Of a table that was empty when it was analyzed the planner expects one row: any index would do for the foreign keys of the

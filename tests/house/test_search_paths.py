@@ -33,7 +33,6 @@ CALL = re.compile(r"(?<![\w.])(\w+\.\w+)\(")
 PRINTS = re.compile(r"::reg(?:class|procedure|type)\)?::text|pg_get_")
 # PostgreSQL takes these into the statements of the service that call them; they run with the caller's rights
 INLINED = {"delivery_json", "hook_json"}
-OPEN = {"bds_feed", "bds_revert"}  # schemas whose inner functions still name a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,7 @@ def wrong(functions: list[Function], outside: str) -> tuple[list[str], list[str]
             if not this.has_path:
                 waiting += [each for name in set(CALL.findall(this.body)) for each in named.get(name, ())]
     lacking = [each.signature for each in exposed if each.needs_path and not each.has_path]
-    needless = [
-        each.signature
-        for each in functions
-        if each.has_path and each.schema not in OPEN and not (each in exposed and each.needs_path)
-    ]
+    needless = [each.signature for each in functions if each.has_path and not (each in exposed and each.needs_path)]
     return sorted(lacking), sorted(needless)
 
 
