@@ -1,4 +1,4 @@
--- Versions: ids of changes, times that stand for them, names.
+-- Versions: ids of changes, and times that stand for them.
 
 create function bds_past.search(company text, at timestamptz, first bigint, last bigint)
     returns bigint
@@ -247,62 +247,3 @@ as $$
     from bds_service.find_version(company, version) v;
 $$;
 comment on function bds_past.set_end(text, bigint) is 'Sets the settings that the views of the past read';
-
--- Names ---------------------------------------------------------------------------------------------------------------------------
-
-create or replace function bds.name_version(company text, name text, version bigint default null, actor text default null)
-    returns boolean
-    language plpgsql
-    security definer
-    set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_variable
-declare
-    given   bigint := version;
-    is_new  boolean;
-begin
-    perform bds.require_company(company);
-    if name is null or name !~ '^[A-Za-z][A-Za-z0-9_-]{0,62}$'
-        or lower(name collate "C") in ('now', 'today', 'yesterday', 'infinity', 'epoch')
-    then
-        raise exception using
-            errcode = 'BD005',
-            message = format(
-                '%s is not a name of a version: expected a letter and up to 62 of A-Z a-z 0-9 _ -, and none of now, today, '
-                'yesterday, infinity, epoch', coalesce(quote_literal(name), 'null'));
-    end if;
-    if given is null then
-        given := (select v.last_id from bds_service.find_version(company) v);
-    end if;
-    perform bds_past.check_version(company, given);
-    insert into bds.versions as v (company_id, name, version, at, actor)
-    select company, name, given, nullif(bds_past.time_of(company, given), '-infinity'), bds_impl.actor(actor)
-    on conflict on constraint versions_pkey do update
-        set version = excluded.version, at = excluded.at, actor = excluded.actor, created_at = excluded.created_at
-    returning xmax = 0 into is_new;
-    perform bds_impl.require_resident(company);
-    return is_new;
-end
-$$;
-comment on function bds.name_version(text, text, bigint, text) is
-    'Gives a version a name, the last one by default, or moves the name to it; true if the name is new. A name keeps nothing from '
-    'expiring';
-
-create or replace function bds.forget_version(company text, name text)
-    returns boolean
-    language plpgsql
-    security definer
-    set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_variable
-declare
-    is_gone boolean;
-begin
-    perform bds.require_company(company);
-    delete from bds.versions v where v.company_id = company and v.name = name;
-    is_gone := found;
-    perform bds_impl.require_resident(company);
-    return is_gone;
-end
-$$;
-comment on function bds.forget_version(text, text) is 'Takes a name from its version; false if there is no such name';
