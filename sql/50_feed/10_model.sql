@@ -22,7 +22,8 @@ left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
 left join (bds.navigations n join bds.entities t on t.name = n.target join pg_class s on s.oid = t.table_name)
     on n.entity = f.entity and n.name = f.reference and not n.many
 where f.name not in ('id', 'updatedAt') and not f.generated;
-comment on view bds.import_columns is 'What an import may say of an entity: fields, and references by the name of their navigation';
+comment on view bds.import_columns is
+    'What an import can write of an entity: fields, and references by the name of their navigation';
 comment on column bds.import_columns.entity is 'The entity';
 comment on column bds.import_columns.name is 'The name in the import document: a field, or a reference by its navigation';
 comment on column bds.import_columns.column_name is 'The column';
@@ -35,8 +36,8 @@ comment on column bds.import_columns.target is 'For a reference the entity that 
 comment on column bds.import_columns.is_parent is 'Whether the reference is to the parent';
 comment on column bds.import_columns.ordinal is 'The column''s number in the table';
 comment on column bds.import_columns.base_type is
-    'The type below all domains, with its precision: an import keeps a value that is missing, which a domain may refuse, and no '
-    'temporary table of an idle session is in the way of ALTER DOMAIN';
+    'The type below all domains, with its precision: temporary tables have it, because a domain may refuse null, and its columns '
+    'would block ALTER DOMAIN while a session is idle';
 
 create function bds_feed.navigations()
     returns setof bds.navigations
@@ -85,7 +86,7 @@ link (name, target, is_required) as materialized (
     where not v.many
     group by r.name, t.name
 ),
--- the roots to which a root's references lead, and theirs, and so on
+-- the roots that a root's references reach, directly or over other roots
 reach (name, target, is_required) as (
     select r.entity, r.entity, true from root r where r.entity = r.name
     union
@@ -101,7 +102,7 @@ ranked (name, circle, reached, required) as (
 ),
 ordered as (
     select e.name,
-        -- in a circle what is required comes first: what is not can wait
+        -- in a circle entities with required references come first: other references can be written later
         row_number() over (order by k.reached, k.circle, k.required, r.ordinal, u.depth, e.ordinal)::int as rank,
         dense_rank() over (order by k.reached, k.circle)::int as family, u.name as root, u.depth, n.parent, e.table_name,
         array(
@@ -125,18 +126,18 @@ select e.*, array(
 from ordered e;
 create unique index on bds_feed.entities (name);
 comment on materialized view bds_feed.entities is
-    'Entities as imports see them: order, families, parents; bds_feed.install keeps it';
+    'Entities for imports: order, families, parents; bds_feed.install refreshes it';
 comment on column bds_feed.entities.name is 'The entity';
 comment on column bds_feed.entities.rank is 'In the order of writing: each after those that it refers to';
 comment on column bds_feed.entities.family is
     'Entities of one family are compared together: a root with its children, and roots that refer to one another in a circle';
-comment on column bds_feed.entities.root is 'The entity in whose records those of this one stand, itself if there is none';
+comment on column bds_feed.entities.root is 'The entity whose records contain those of this one, itself if there is none';
 comment on column bds_feed.entities.depth is 'Levels below the root';
 comment on column bds_feed.entities.parent is 'The entity that it is a child of';
 comment on column bds_feed.entities.table_name is 'The table';
 comment on column bds_feed.entities.beside is 'Entities whose map_ its statements read';
 comment on column bds_feed.entities.kinds is 'The kinds of lookup that name its rows: id and unique fields';
-comment on column bds_feed.entities.has_keys is 'Whether its rows can be told by a unique field';
+comment on column bds_feed.entities.has_keys is 'Whether it has a unique field, which identifies its rows';
 comment on column bds_feed.entities.children is 'Whether others are nested in it';
 comment on column bds_feed.entities.waits is
     'Entities of a circle that are written later: references to their new rows are null at first';

@@ -1,11 +1,10 @@
--- Staged text that is a null, or a lookup.  None of it raises, whatever the text.  The planner takes these functions into the
--- statements that call them.
+-- Staged text that is a null, or a lookup.  No text makes these functions raise.  The planner inlines them.
 
 create function bds_feed.staged_text(given text)
     returns text
     language sql
     immutable
-    -- the first comparison is all that an ordinary text takes: ^@ would cut a text out of it
+    -- an ordinary text needs only the first comparison; ^@ would copy a part of it
     return case when given < e'\x02' collate "C" and given <> '' then nullif(substr(given, 2), '') else given end;
 comment on function bds_feed.staged_text(text) is
     'The text of a staged value: chr(1) stands for null, and before a text that begins with it';

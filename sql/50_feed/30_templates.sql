@@ -1,17 +1,16 @@
 -- The statements of imports are generated for each entity, when it is registered, from the templates of the files that follow:
--- functions of the schema bds_import, such as match_products.  Those that return rows are one query each, which the planner takes
--- into the statement that calls them; so what a document does not give ($2, given) costs a large import nothing, and a small one
--- finds every plan ready.  `\sf bds_import.matched_products` shows one.
+-- functions of the schema bds_import, such as match_products.  Those that return rows are one query each, which the planner
+-- inlines: fields that a document does not have ($2, given) cost a large import nothing, and the plans of a small one are cached.
+-- `\sf bds_import.matched_products` shows one.
 --
--- In all of them $1 is the import or its company and $2 the columns that at least one staged row gives.  Rows of the company are
--- read with company_id = (select $1): of a company that its statistics do not know the planner expects one row, and then every
--- index seems as good as the right one; so it is not told which company it is.
+-- In all of them $1 is the import or its company and $2 the columns for which at least one staged row has a value.  Rows of the
+-- company are read with company_id = (select $1), which hides the company from the planner: for a company that is missing in the
+-- statistics it would expect one row, for which any index costs the same.
 --
--- `offset 0` keeps a subquery apart.  Row level security lets no index search for an expression that calls functions, only for its
--- result; and what is both compared and selected is worked out once.
+-- `offset 0` keeps a subquery apart.  Under row level security an index can be searched for the result of an expression, but not
+-- for one that calls functions; and a value that is both compared and selected is computed once.
 --
--- A template is text with holes and blocks (sql/05_impl/1_fill.sql), which are filled from what
--- bds_feed.scope_of tells of the entity.
+-- A template is text with holes and blocks (sql/05_impl/1_fill.sql), which are filled with the result of bds_feed.scope_of.
 
 create table bds_feed.templates (
     signature text primary key,
@@ -105,7 +104,7 @@ create function bds_feed.install(entity_name text default null)
 as $$
 declare
     templates text := (select md5(string_agg(t::text, '' order by t.signature)) from bds_feed.templates t);
-    ranks     constant text[] := '{rank, family}';  -- of which statements tell nothing
+    ranks     constant text[] := '{rank, family}';  -- no statement depends on them
     before    jsonb[] := array(select to_jsonb(e) - ranks from bds_feed.entities e);
     this      bds_feed.entities;
     scope     jsonb;
@@ -117,7 +116,7 @@ begin
     perform bds_feed.uninstall(v.entity) from bds_feed.versions v where v.entity not in (select e.name from bds_feed.entities e);
     delete from bds_feed.versions v where v.entity not in (select e.name from bds_feed.entities e);
     for this in
-        -- statements of an entity name its parent, its children and what it refers to; its row tells what has become of those
+        -- statements of an entity name its parent, its children and its references; when those change, so does its row
         select e.* from bds_feed.entities e
         where entity_name is null or e.name = entity_name or entity_name = any (e.beside) or to_jsonb(e) - ranks <> all (before)
             or e.name not in (select v.entity from bds_feed.versions v)
@@ -133,19 +132,18 @@ begin
         elsif this.name <> entity_name then
             continue;
         end if;
-        -- A running import goes on with what is made again as it was.
+        -- A running import continues if its functions are made again unchanged.
         insert into bds_feed.versions as v values (this.name, made, '{}')
         on conflict on constraint versions_pkey do update set version = excluded.version where v.version <> excluded.version;
         delete from bds_feed.tables t where t.entity = this.name;
         perform bds_feed.make(t, scope, m.member)
         from (select * from bds_feed.templates order by result <> 'a table') t
         cross join lateral (
-            select '{}'::jsonb
-            where t.of is null or jsonb_typeof(scope -> t.of) <> 'array' and scope -> t.of not in ('null', 'false')
+            select '{}' where t.of is null or jsonb_typeof(scope -> t.of) <> 'array' and scope -> t.of not in ('null', 'false')
             union all
             select e from jsonb_array_elements(case jsonb_typeof(scope -> t.of) when 'array' then scope -> t.of end) e
         ) as m (member)
-        -- an entity without a column that can be imported has only the map, which others read
+        -- an entity without a column that can be imported has only the map, which statements of others read
         where scope -> 'columns' <> 'null' or t.signature = 'map_{entity}';
         update bds_feed.versions v set functions = bds_feed.functions_of(this.name) where v.entity = this.name
         returning (select string_agg(f, ', ') from jsonb_object_keys(v.functions) f) into functions;

@@ -1,7 +1,7 @@
--- The tables of an import.  A small import has them all as temporary tables of its session, which stay for the next one and are
--- emptied by the commit: after the first import of a session no catalog row is written.  A large one has them anew, and what it
--- stages, in many transactions, lies in unlogged tables of the schema staging, of which the temporary views show it under the same
--- names.  Templates define the tables of an entity; 35_link.sql has those of linkage.
+-- The tables of an import.  Those of a small import are temporary tables, which the session keeps for the next one and the commit
+-- empties: after the first import of a session no catalog row is written.  A large import makes new ones.  It stages records, in
+-- many transactions, in unlogged tables of the schema staging, which temporary views show under the same names.
+-- Templates define the tables of an entity.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('staged_{entity}', null, 'a table',
@@ -23,10 +23,10 @@ insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('lookup_{ref}', 'references', 'a table', 'the distinct lookups in a reference', $sql$
 lookup text {storage}, kind text {storage}, value text {storage}$sql$),
 
-('ref_{ref}', 'references', 'a table', 'the rows that they name', $sql$
+('ref_{ref}', 'references', 'a table', 'the rows of these lookups', $sql$
 lookup text {storage}, kind text {storage}, id bigint$sql$),
 
-('map_{entity}', null, 'a table', 'which row each record means', $sql$
+('map_{entity}', null, 'a table', 'the row of each record', $sql$
 ordinal bigint, parent bigint, "position" bigint,
 phase int,  -- 1 writes, 2 updates by a condition, 3 deletes
 operation text {storage},
@@ -52,27 +52,23 @@ id text {storage}, id_kind text {storage}  -- the record's own lookup
 -- of linkage (35_link.sql, 35_weights.sql)
 ('named_{entity}', 'linked', 'a table', 'items that carry the id of a row', 'ordinal bigint, id bigint'),
 ('home_{entity}', 'linked', 'a table',
-    'parents'' rows that have items without a row; is_whole: all their rows are looked at; keeps: rows that no item takes stay',
+    'parents'' rows that have items without a row; is_whole: all their rows are compared; keeps: rows without an item stay',
     'id bigint, is_whole boolean, keeps boolean'),
--- key: equal for items that agree with the same rows; was: a target that another may want more; t: h of a value that tells lines
--- apart
+-- key: equal for items that agree with the same rows; was: a target that may fit another item better; t: h of a value that
+-- distinguishes lines
 ('item_{entity}', 'linked', 'a table',
-    'items without a row, of homes with rows left, and where they may want another''s row all items of the home',
+    'items without a row, of homes with free rows; all items of homes that are whole',
     $sql$
 ordinal bigint, home bigint, shape bigint, key bigint, target bigint, was bigint
-{each links}
-, h{n} bigint
-{end links}
-{each telling}
-, t{n} bigint
-{end telling}$sql$),
--- filled: a bit for each field that is not as null leaves it
+    {each links}, h{n} bigint{end links}{each telling}, t{n} bigint{end telling}$sql$),
+-- filled: a bit for each field whose value differs from what null makes of it
 ('row_{entity}', 'linked', 'a table', 'free rows of homes, and of whole homes the others',
     'id bigint, home bigint, is_free boolean, filled bigint{each links}, h{n} bigint{end links}'),
-('fit_{entity}', 'linked', 'a table', 'rows that agree with items of the key; more: fields they fill beside those given',
+('fit_{entity}', 'linked', 'a table', 'rows that agree with items of the key; more: filled fields that the items lack',
     'key bigint, id bigint, more int'),
 ('way_{entity}', 'linked', 'a table',
-    'keys of rows that can be had: of a free one at level 0, or that of an item of one level less', 'key bigint, level int'),
+    'keys of rows that can become free: free ones at level 0, else rows of items whose key is one level lower',
+    'key bigint, level int'),
 ('pair_{entity}', 'linked', 'a table', 'pairs of an item and a row', 'ordinal bigint, id bigint, weight float8, tie bigint');
 
 create table bds_feed.tables (
@@ -87,7 +83,7 @@ comment on column bds_feed.tables.entity is 'The entity; * for the common tables
 comment on column bds_feed.tables.name is 'The table''s name';
 comment on column bds_feed.tables.definition is 'Its columns; {storage} stands where a small import stores values plainly';
 insert into bds_feed.tables (entity, name, definition) values
-('*', 'feed_entities', $sql$  -- the staged entities, and those whose rows go along
+('*', 'feed_entities', $sql$  -- the staged entities, and those whose rows are deleted with them
 name text {storage}, rank int, family int, version text {storage},
 columns text[] {storage},  -- that a record gives
 is_valid boolean,  -- every value is one of its field's type
@@ -95,7 +91,7 @@ sixths int default 0,  -- of the work that are done
 rows bigint default 0, failed bigint default 0,
 tops bigint default 0,  -- records at the top of the document
 updates bigint default 0, deletes bigint default 0,  -- records that update by a condition, that delete
--- rows that were, or are to be
+-- numbers of rows
 created bigint default 0, updated bigint default 0, deleted bigint default 0, unchanged bigint default 0$sql$),
 
 ('*', 'feed_errors', $sql$  -- errors of records; path and record if there is none
@@ -104,7 +100,7 @@ path text {storage}, record text {storage},
 is_late boolean default false,  -- found while writing
 is_kept boolean default false  -- outlives a comparison$sql$),
 
-('*', 'feed_gone', $sql$  -- rows that go: kind, cause and ticket say why, code and message why they stay after all (61_gone.sql)
+('*', 'feed_gone', $sql$  -- rows to be deleted: kind, cause and ticket are the reason, code and message why they stay (61_gone.sql)
 entity text {storage}, id bigint, kind text {storage}, cause text {storage}, ticket bigint,
 code text {storage}, message text {storage},
-n bigint default 0  -- numbers the tickets when they are tried singly$sql$);
+n bigint default 0  -- numbers the tickets when they are tried one by one$sql$);

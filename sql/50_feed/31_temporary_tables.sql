@@ -4,7 +4,7 @@ create table bds_feed.state (version text primary key);
 comment on table bds_feed.state is
     'One row: changes with any of bds_feed.versions, so that no session keeps tables of an entity as it was';
 comment on column bds_feed.state.version is
-    'Part of the name of a table by which a session knows that its tables are of this version';
+    'Part of the name of an empty temporary table, which marks the tables of a session as those of this version';
 insert into bds_feed.state values ('');
 
 create function bds_feed.is_undo(import bds.imports)
@@ -33,9 +33,7 @@ begin
 end
 $$;
 comment on function bds_feed.begin_tables(bds.imports) is
-    'Begins an import, once: keeps the tables of the session for it, emptied, unless they are of another kind of import, or of '
-    'entities as '
-    'they were';
+    'Begins an import, once: empties the tables of the session, or drops those of another kind of import or of another version';
 
 create function bds_feed.open_tables(import bds.imports, entity_names text[])
     returns void
@@ -77,8 +75,8 @@ begin
 end
 $$;
 comment on function bds_feed.open_tables(bds.imports, text[]) is
-    'Sees to the tables of these entities, and to those of every import, and notes that they are staged; BD002 for an unknown '
-    'entity, BD004 if a temporary table of somebody else''s has one of the names';
+    'Makes the tables of these entities, and those of every import, where they are missing, and lists the entities as staged; '
+    'BD002 for an unknown entity, BD004 if another temporary table has one of the names';
 
 create function bds_feed.require_versions()
     returns void
@@ -116,7 +114,7 @@ create function bds_feed.open_table(import bds.imports, wanted bds_feed.tables)
     language plpgsql
 as $$
 declare
-    -- where what is staged lies; the records that could contain those of the document need not be staged
+    -- the table with the staged records; an entity that only contains others may have none
     stage regclass := case
         when import.is_small then null
         when wanted.name = 'feed_errors' then to_regclass(bds_feed.staging_table(import.number, 'errors'))
@@ -131,8 +129,8 @@ begin
         execute format('create temporary view %I as select * from %s', wanted.name, stage);
         return;
     end if;
-    -- To empty a table that can hold long values takes a commit forty times as long.  A small import has none: rows that do not fit
-    -- into a page without them raise 54000, and the document is imported as a large one.
+    -- A commit takes forty times as long to empty a table that can hold long values.  Tables of a small import cannot: a row that
+    -- does not fit into a page raises 54000, and the document is imported as a large one.
     execute format(E'create temporary table %I (%s\n) on commit delete rows', wanted.name,
         replace(wanted.definition, '{storage}', case when import.is_small then 'storage plain' else '' end));
 end
@@ -179,12 +177,12 @@ begin
 end
 $$;
 comment on function bds_feed.empty_tables(text[], boolean) is
-    'Forgets an earlier comparison of the same import; with all_tables an earlier import of the same transaction';
+    'Deletes the rows of an earlier comparison of the same import; with all_tables those of an earlier import of the transaction';
 
 create function bds_feed.sample(table_name text)
     returns void
     language plpgsql
-    set default_statistics_target = 10  -- 3,000 rows: how many rows and different values there are is all that an import asks
+    set default_statistics_target = 10  -- 3,000 rows: imports need only the numbers of rows and of distinct values
 as $$
 begin
     execute 'analyze ' || table_name;
@@ -203,5 +201,5 @@ begin
 end
 $$;
 comment on function bds_feed.filled(bds.imports, text) is
-    'To be called when a temporary table has got its rows: a large import is planned by statistics, a small one has its plans '
-    'already';
+    'To be called when a temporary table is filled: takes its statistics for the plans of a large import; those of a small one are '
+    'cached';

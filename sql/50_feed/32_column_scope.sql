@@ -13,15 +13,15 @@
 --     named        the same of l.value               the value that a lookup names
 --     cleared      (null)::numeric(19,4)             what null makes of it: the default of a column that is required
 --     is_constant  true                              cleared is the same at any time
---     gives        'price' = any ($2)                records give it, as a whole
+--     gives        'price' = any ($2)                some record has it
 --     stored       t.price
 --     written      case when s.price is null then t.price when s.price = e'\x01' then null else ... end    what is to be stored
 --     mass         the same                          of a mass update, where a new row has no default
 --     linked       the same                          of a row without unique fields, which is compared as a whole
---     to_write     d.price                           in the statement that writes; null while a reference has to wait
+--     to_write     d.price                           in the statement that writes; null for a reference that is written later
 --     missing      (s.price = e'\x01' or m.is_new and m.operation <> 'update' and s.price is null)         a required one is
 --     hash         hash_numeric_extended             the function of (value, seed)
---     tells, says  false, x."=price" is not null     it tells lines apart; it has a value that does
+--     tells, says  false, x."=price" is not null     whether it distinguishes lines; whether its value does
 --     was          (r.known ->> 'price')::numeric    the value in that record of the log; left, waited: of r.left_as, w.waiting
 --     is_altered   false                             the log may have values of other types; fits: that of r.known is one of this
 --     kept         t.price                           without a stored row the default
@@ -40,17 +40,17 @@ create function bds_feed.read_value(
     strict
 as $$
 declare
-    -- only what is shorter than any text needs a check or a cast
+    -- only text of any length needs neither a check nor a cast
     plain boolean := c.sql_type = 'text';
     type  bds_impl.types;
     text  text;
 begin
     select t.* into strict type from bds_impl.types t where t.name = c.type;
-    given := format('s."%s"', c.name);  -- PL/pgSQL would take begin for its own
+    given := format('s."%s"', c.name);  -- quoted: begin is a keyword of PL/pgSQL
     text := case when type.shown = 'text'::regtype then format('bds_feed.staged_text(%s)', given) else given end;
     valid := bds_impl.fill(type.valid, 'given', text, 'type', c.sql_type);
     value := case when plain then text else bds_impl.fill(type.value, 'given', text, 'type', c.base_type) end;
-    -- reading a text is half of the work: what was found valid, $3, is not checked again
+    -- checking takes half of the time: if $3, all texts are known to be valid
     read := case when plain then value else format('case when $3 or %s then %s end', valid, value) end;
     value := case when plain then value else format('case when %s then %s end', valid, value) end;
     cleared := case when c.required then coalesce(c.default_expression, 'null') else 'null' end;
@@ -65,10 +65,8 @@ begin
 end
 $$;
 comment on function bds_feed.read_value(bds.import_columns) is
-    'SQL about the text that a staged row s gives a column: the text, whether it is valid, its value, which is null if it is '
-    'not, that '
-    'where $3 tells that all are valid, what null makes of it; the value of this column that a lookup l names; what an error '
-    'says was expected';
+    'SQL for the text of a column in a staged row s: the text, whether it is valid, its value or null if it is not, the same with '
+    '$3 true if all are valid, and what null makes of it; the value in a lookup l of this column; what an error expects';
 
 create function bds_feed.written_value(c bds.import_columns, otherwise text, key text)
     returns text
@@ -99,8 +97,8 @@ as $$
     from bds_feed.read_value(c) r;
 $$;
 comment on function bds_feed.written_value(bds.import_columns, text, text) is
-    'SQL for the value that a staged row s gives a column; otherwise is that of a row that does not give it, key a unique one '
-    'that is known';
+    'SQL for the value of a column in a staged row s; otherwise: the value if the row has none; key: the unique value if it is '
+    'known';
 
 create function bds_feed.target_scope(c bds.import_columns)
     returns jsonb
@@ -108,7 +106,7 @@ create function bds_feed.target_scope(c bds.import_columns)
     stable
 as $$
     select jsonb_build_object(
-        -- part of names, which PostgreSQL cuts at 63 bytes: before it comes what a table or function is for
+        -- part of names, which PostgreSQL cuts at 63 bytes, after a prefix such as lookup_
         'ref', case when octet_length(n.name) <= 45 then n.name else left(n.name, 12) || '_' || md5(n.name) end,
         'target', c.target, 'target_table', e.table_name::text,
         'kinds', (e.kinds)::text, 'known', array_to_string(e.kinds, ':..., ') || ':...', 'lookup_kinds', (
@@ -123,7 +121,7 @@ as $$
     )
     from bds_feed.entities e cross join (select c.entity || '_' || c.name) as n (name) where e.name = c.target;
 $$;
-comment on function bds_feed.target_scope(bds.import_columns) is 'What templates may say of a reference';
+comment on function bds_feed.target_scope(bds.import_columns) is 'The holes of templates for a reference';
 
 create function bds_feed.hash_value(value anyelement, seed bigint)
     returns bigint
@@ -138,7 +136,7 @@ create function bds_feed.hash_of(sql_type text)
     returns text
     language sql
     stable
-    -- a function of the type itself takes a third of the time of the one for all
+    -- the type's own function takes a third of the time of bds_feed.hash_value
     return coalesce((
         select p.amproc::regproc::text
         from pg_opclass o
@@ -172,7 +170,7 @@ as $$
     from bds.fields f
     join bds_impl.types t on t.name = f.stored
     cross join lateral (
-        -- what the log has may not be a value of the present type
+        -- the log may have values of an earlier type
         select exists (
             select from bds.column_history h where h.entity = c.entity and h.ordinal = c.ordinal and h.until < 'infinity'
         ) as is_altered
@@ -181,7 +179,7 @@ as $$
     where f.entity = c.entity and f.column_name = c.column_name
     group by f.name, t.logged, a.is_altered;
 $$;
-comment on function bds_feed.logged_scope(bds.import_columns) is 'What templates may say of a column''s values in the log';
+comment on function bds_feed.logged_scope(bds.import_columns) is 'The holes of templates for a column''s values in the log';
 
 create function bds_feed.column_scope(c bds.import_columns, n bigint, this bds_feed.entities)
     returns jsonb
@@ -195,8 +193,8 @@ as $$
         'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named,
         'cleared', format('(%s)::%s', r.cleared, c.base_type),
         'sound', bds_impl.fill($sql$({given} is null or {given} = e'\x01' or {valid})$sql$, 'given', r.given, 'valid', r.valid),
-        'is_constant', r.cleared !~ '\w\(',  -- what a function gives now is not what it gave then
-        -- a nested record names its parent even where no record does
+        'is_constant', r.cleared !~ '\w\(',  -- a function may return another value at another time
+        -- a nested record has a parent without naming it
         'gives', case
             when c.is_parent then 'true'
             else format('%L = any ($2)', c.name) || case when c.is_unique then ' or ''@id'' = any ($2)' else '' end
@@ -208,7 +206,7 @@ as $$
             else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.base_type, r.read)
         end,
         'hash', bds_feed.hash_of(c.base_type),
-        -- lines are told apart by their product and by texts that are not empty
+        -- a product, or a text that is not empty, distinguishes lines
         'tells', c.name = 'product' or k.is_text,
         'says', format(case when k.is_text then $sql$x.%I::text <> ''$sql$ else 'x.%I is not null' end, '=' || c.column_name),
         'missing', bds_impl.fill(
@@ -241,4 +239,4 @@ as $$
     ) as s (stored, written);
 $$;
 comment on function bds_feed.column_scope(bds.import_columns, bigint, bds_feed.entities) is
-    'What templates may say of a column; n numbers those of the entity';
+    'The holes of templates for a column; n numbers those of the entity';

@@ -19,7 +19,7 @@ create function bds_feed.parent_scope(this bds_feed.entities, upward jsonb)
         'is_nested', this.parent is not distinct from this.name
     );
 comment on function bds_feed.parent_scope(bds_feed.entities, jsonb) is
-    'What templates may say of the parent of an entity; upward are the columns that lead to it, null if there are none';
+    'The holes of templates for the parent of an entity; upward: the columns that refer to it, null if there are none';
 
 create function bds_feed.rules_of(this bds_feed.entities)
     returns jsonb
@@ -43,7 +43,7 @@ as $$
     where k.conrelid = this.table_name and k.contype = 'c' and r.is_known is not false;
 $$;
 comment on function bds_feed.rules_of(bds_feed.entities) is
-    'What templates may say of the check constraints of an entity, but for those over what the database itself computes';
+    'The holes of templates for the check constraints of an entity, except those over columns that the database computes';
 
 create function bds_feed.writes()
     returns jsonb
@@ -65,7 +65,7 @@ create function bds_feed.writes()
         )
     );
 comment on function bds_feed.writes() is
-    'What templates may say of a MERGE: what it does, when it is needed, which rows it takes, and which stored rows they match';
+    'The holes of templates for a MERGE: what it does, when it is needed, its rows, and the stored rows that match them';
 
 create function bds_feed.scope_of(this bds_feed.entities)
     returns jsonb
@@ -90,14 +90,10 @@ as $$
             jsonb_agg(c.s order by c.ordinal) filter (where c.required and c.default_expression is null) as needed,
             -- how rows can be found: by all unique fields and the id, or by one unique field alone
             jsonb_build_array(jsonb_build_object('by', '', 'sole', null, 'compared', jsonb_agg(c.s order by c.ordinal)))
-                || coalesce(
-                    jsonb_agg(
-                        c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (
-                            select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name
-                        )) order by c.ordinal
-                    ) filter (where c.is_unique),
-                    '[]'
-                ) as ways,
+                || coalesce(jsonb_agg(
+                    c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (
+                        select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name)) order by c.ordinal
+                ) filter (where c.is_unique), '[]') as ways,
             -- what two records may not have in common
             '[{"key": "target", "unique": false}]'
                 || coalesce(jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique), '[]') as claims
@@ -129,4 +125,4 @@ as $$
     ) || bds_feed.parent_scope(this, sets.upward)
     from sets;
 $$;
-comment on function bds_feed.scope_of(bds_feed.entities) is 'What templates may say of an entity';
+comment on function bds_feed.scope_of(bds_feed.entities) is 'The holes of templates for an entity';

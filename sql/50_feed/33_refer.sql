@@ -1,4 +1,4 @@
--- Reading what is staged, and finding the rows that its lookups name.
+-- Reading staged records, and finding the rows of their lookups.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('stage_{entity}(given jsonb)', null, 'void', 'stages a few rows', $sql$
@@ -6,7 +6,7 @@ declare
     odd text;
 begin
     insert into pg_temp."staged_{entity}" select * from jsonb_populate_recordset(null::pg_temp."staged_{entity}", $1);
-    -- a member that is no column would be lost
+    -- jsonb_populate_recordset ignores members that are not columns
     select string_agg(distinct k, ', ') into odd
     from jsonb_array_elements($1) r cross join jsonb_object_keys(r) k
     where k not in ('@ordinal', '@parent', '@position', '@id', '@operation', '@where', '@lookups'
@@ -34,7 +34,7 @@ begin
 end$sql$),
 
 ('look_at_{entity}()', null, 'void',
-'notes which columns a staged row gives, whether every text is a value of its field''s type, and the number of rows', $sql$
+'notes the columns of staged rows, whether every text is a value of its field''s type, and the number of rows', $sql$
 begin
     update pg_temp.feed_entities f set columns = l.columns, is_valid = l.is_valid, rows = l.rows
     from (
@@ -54,7 +54,7 @@ begin
 end$sql$),
 
 ('count_{entity}()', null, 'void',
-'counts what there is to do, without failed records; to be called when records have failed', $sql$
+'counts the rows to be written and deleted, without those of failed records; to be called when records have failed', $sql$
 begin
     if exists (select from pg_temp.feed_errors) then
         delete from pg_temp."diff_{entity}" d using pg_temp."map_{entity}" m where m.ordinal = d."@ordinal" and m.failed;
@@ -74,7 +74,7 @@ begin
 end$sql$),
 
 ('refer_{entity}(import bds.imports, given text[])', null, 'void',
-'finds the row that each distinct lookup names, in the document and in the database', $sql$
+'finds the row of each distinct lookup, in the document and in the database', $sql$
 begin
     {each references}
     if {name:L} = any ($2) then
@@ -109,8 +109,8 @@ begin
 end$sql$),
 
 ('named_{ref}(company text, used text[])', 'references', 'table (lookup text, kind text, id bigint)',
-'the rows that the lookups of {name} name; $2 are the kinds that are used', $sql$
--- the document's own rows first: theirs is the state that the import leaves
+'the rows of the lookups of {name}; $2 are the kinds that are used', $sql$
+-- rows of the document come first: the import writes them
 select d.lookup, d.kind, coalesce(
     {each lookup_kinds|, }{if is_key}"new_{kind}".target, {end is_key}"old_{kind}".id{end lookup_kinds}
 )

@@ -1,15 +1,15 @@
--- Matching: which stored row each record means, by its own lookup or by its unique fields.
+-- Matching: the stored row of each record, by its own lookup or by its unique fields.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('match_{entity}(import bds.imports, given text[], is_valid boolean, compare boolean)', 'has_keys', 'void',
 'maps staged rows to stored ones, and compares them on the way if compare', $sql$
 declare
-    -- a record with one identifying field cannot contradict itself
+    -- the identifying field of the document, if there is only one: then no record is ambiguous
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
         from unnest(array[{each keys|, }'{name}'{end keys}]) k where k = any ($2));
 begin
-    -- the ids of new rows are taken ahead, so that references to them are known before they are written; they follow the document
+    -- new rows get their ids, in the order of the document, before they are written: references need them
     {each ways}
     if {if sole}sole = '{sole}'{else sole}sole is null{end sole} then
         insert into pg_temp."map_{entity}"
@@ -25,7 +25,7 @@ begin
 end$sql$),
 
 ('matched_{entity}{by}(company text, given text[], is_valid boolean, compare boolean)', 'ways', 'map_{entity}',
-'the row that each staged row means{if sole}, if all that they say of themselves is {sole}{end sole}', $sql$
+'the row of each staged row{if sole}, if {sole} is their only identifying field{end sole}', $sql$
 select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@phase", coalesce(s."@operation", 'upsert'), m.target,
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
@@ -44,7 +44,7 @@ from (
     from pg_temp."staged_{entity}" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
-    -- what a mass update writes names no row
+    -- the unique fields of a mass update are values to write
     left join lateral (select {each keys|, }{value} as "{name}"{end keys}) as n on s."@where" is null
     offset 0
 ) s
@@ -75,7 +75,7 @@ left join pg_temp."ref_{ref}" "ref_{name}" on $4 and '{name}' = any ($2) and "re
 $sql$),
 
 ('check_keys_{entity}(import bds.imports, given text[], says_one boolean, has_new boolean)', null, 'void',
-'finds records whose lookup is wrong, ambiguous or unknown, and rows that are named twice', $sql$
+'finds records whose lookup is wrong, ambiguous or unknown, and rows with two records', $sql$
 begin
     if not $3 then
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -90,7 +90,7 @@ begin
         where (m.id_kind <> all ({kinds:L}) or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong;
     end if;
     if '@id' = any ($2) then
-        -- without a lookup of its own the record would have been matched by the value: only named ones can meet another's here
+        -- a record without a lookup of its own matches the row with its value; only others can have the value of another row
         {each keys}
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select '{entity}', m.ordinal, '{name}', 'already_exists', format('row %s has %s %L', t.id, '{name}', m.{key:I})
@@ -98,11 +98,11 @@ begin
         join {table} t on t.company_id = (select import.company_id) and t.{column:I} = m.{key:I}
         where m.id is not null and m.phase <> 3 and t.id <> m.target;
         {end keys}
-        update pg_temp."map_{entity}" m set failed = true  -- at once: what they do not come to be called is left to others
+        update pg_temp."map_{entity}" m set failed = true  -- at once: other records may then have its unique values
         from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and m.id is not null;
     end if;
     if not exists (select from pg_temp."map_{entity}" m offset 1) then
-        return;  -- one record cannot have what another has
+        return;  -- one record has no duplicate
     end if;
     {each claims}
     if {if unique}({gives}) and (not $3 or $4 or '@operation' = any ($2)){else unique}true{end unique} then
@@ -128,7 +128,7 @@ begin
             select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
         );
         if found then
-            update pg_temp."map_{entity}" m set failed = true  -- at once: no lookup may find them
+            update pg_temp."map_{entity}" m set failed = true  -- at once: no lookup may find it
             from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
         end if;
     end if;

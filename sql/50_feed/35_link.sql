@@ -1,18 +1,17 @@
--- Record linkage: which stored row a staged item without a unique field means.
+-- Record linkage: the stored row of each staged item without a unique field.
 --
 -- Fellegi and Sunter, within one parent and one to one, in three steps:
---     order    the n-th item of a parent and its n-th row are linked if all that the item gives agrees, as in a document that
---              is sent again
---     equals   of parents with items and rows left, items take rows that agree in all that they give; an item that finds them
---              taken gets one whose item can do with another (augmenting paths), so that as many as possible have such a row
---     weights  of the others pairs are scored: a field that agrees adds log2(m/u), one that differs log2((1-m)/(1-u)), one that
+--     order    the n-th item of a parent and its n-th row are linked if they agree in all fields of the item, as in a document
+--              that is sent again
+--     equals   items and rows that are left, of one parent, are linked if they agree in all fields of the item: as many as
+--              possible, by augmenting paths
+--     weights  pairs of the others are scored: a field that agrees adds log2(m/u), one that differs log2((1-m)/(1-u)), one that
 --              the item lacks adds nothing; pairs that are the best of both sides are linked, until none weighs more than 0; then
--- the same
---              again with products and texts counting for more that are rare among the parent's rows
+--              the same again, with more weight for products and texts that are rare among the parent's rows
 --
--- Where rows that no item takes stay (home_.keeps), a wrong link would lose a row, and a missing one only adds one: there the
--- weights link only what agrees in all that the item gives, in its product or in a text.  Rows stay in merge mode, beside an array
--- with @removeAll false, and under items at the top of the document, unless the collection is given whole.
+-- Where rows without an item stay (home_.keeps), a wrong link would overwrite a row, and a missing one only adds a row: there the
+-- weights link only pairs that agree in all fields of the item, in its product or in a text.  Rows stay in merge mode, beside an
+-- array with @removeAll false, and under items at the top of the document, unless the collection is given whole.
 --
 -- home is the id of the parent's row.  Values are compared by hashes of home and value, h1, h2 ... in the order of the fields.
 
@@ -41,14 +40,14 @@ begin
 end$sql$),
 
 ('in_order_{entity}(company text, given text[], is_valid boolean)', 'linked', 'map_{entity}',
-'the row of its number that each item agrees with', $sql$
+'the n-th row of the parent for its n-th item, if they agree', $sql$
 select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
     case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
     coalesce(n.id, r.id, i."@id of new"), n.id is null and r.id is null and i."@where" is null, false,
     r.id is not null and i."@operation" is distinct from 'delete', false, i."@id", bds_feed.lookup_kind(i."@id"),
     i."@home", 0::bigint{each links} | case when i."{name}" is null then 0 else {flag} end{end links}
 from (
-    -- an item of a new parent is new, and its id is taken ahead: these rows come in the order of the document
+    -- an item of a new parent is new and gets its id here, in the order of the document
     select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@nth",
         case
             when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete'
@@ -66,7 +65,7 @@ from (
     {end references}
     cross join lateral (select {if parent}{each upward}coalesce(case when not p.is_new then p.target end, "ref_{name}".id)
         {end upward}{else parent}null::bigint{end parent} as id) u
-    -- what is to be created, carries an id or is a condition is like no row
+    -- an item that creates, has an id or is a condition is not compared
     cross join lateral (
         select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id
     ) h
@@ -94,7 +93,7 @@ left join (
     {end links}
 left join pg_temp."named_{entity}" n on '@id' = any ($2) and n.ordinal = i."@ordinal"$sql$),
 
-('link_named_{entity}(import bds.imports)', 'linked', 'void', 'finds the rows of items that carry an id', $sql$
+('link_named_{entity}(import bds.imports)', 'linked', 'void', 'finds the rows of items with an id', $sql$
 begin
     insert into pg_temp."named_{entity}"
     select n.ordinal, t.id
@@ -107,16 +106,16 @@ begin
 end$sql$),
 
 ('link_equals_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void',
-'links items to rows that agree in all that they give', $sql$
+'links items to rows that agree in all fields of the item', $sql$
 begin
-    -- items that give the same fields agree with the same rows: none gains by the row of another
+    -- among items with the same fields, equal ones agree with the same rows: exchanging their rows changes nothing
     insert into pg_temp."home_{entity}"
     select m.home, min(m.shape) <> max(m.shape), not '{entity}' = any (import.remove_all)
     from pg_temp."map_{entity}" m where m.home is not null
     group by m.home having bool_or(m.is_new);
     perform bds_feed.filled(import, 'home_{entity}');
     {if parent}
-    if bds_feed.is_open('staged_{parent}') then  -- not if the document has only items at the top
+    if bds_feed.is_open('staged_{parent}') then  -- closed if the document has only items at the top
         update pg_temp."home_{entity}" h set keeps = false
         from pg_temp."map_{parent}" p join pg_temp."staged_{parent}" s on s."@ordinal" = p.ordinal
         where p.target = h.id and s.{parent_whole:I};
@@ -207,9 +206,9 @@ begin
 end$sql$),
 
 ('link_paths_{entity}(import bds.imports)', 'linked', 'void',
-'links as many items as can be to rows that agree, by augmenting paths', $sql$
+'links as many items as possible to rows that agree, by augmenting paths', $sql$
 declare
-    deepest int;  -- so many items have to move for one
+    deepest int;  -- the number of items that get another row for one to get its first
 begin
     <<search>> loop
         delete from pg_temp."way_{entity}";
@@ -219,7 +218,7 @@ begin
         deepest := 0;
         loop
             perform bds_feed.filled(import, 'way_{entity}');
-            -- not exists, for which the planner would hope to find one soon
+            -- count, because the planner would expect exists to end early
             exit when (
                 select count(*) from pg_temp."way_{entity}" w join pg_temp."item_{entity}" i on i.key = w.key
                 where i.target is null and w.level = deepest) > 0;
@@ -232,7 +231,7 @@ begin
             exit search when not found;
             deepest := deepest + 1;
         end loop;
-        for depth in reverse deepest .. 0 loop  -- an item that loses its row at one level takes one of the next
+        for depth in reverse deepest .. 0 loop  -- an item that loses its row at one level gets one of the next
             with taken as (
                 select distinct on (o.id) i.ordinal, o.id
                 from (

@@ -1,4 +1,4 @@
--- Record linkage by weights, its third step (35_link.sql): items and rows that do not agree in all that the items give.
+-- Record linkage by weights, the third step of 35_link.sql: items and rows that do not agree in all fields of the item.
 
 create function bds_feed.weights_of(entity_name text, fields text[])
     returns table (field bigint, u float8, agrees float8, differs float8)
@@ -16,7 +16,7 @@ comment on function bds_feed.weights_of(text, text[]) is
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('link_weights_{entity}(import bds.imports)', 'linked', 'void', 'links the others by weight', $sql$
 begin
-    -- an item that gives less than another, which still has no row, is open with it: that one may want the row more
+    -- an item with a part of the fields of another, which still has no row, is scored again: its row may fit the other better
     update pg_temp."item_{entity}" i set target = null, was = i.target
     where i.target is not null and exists (
         select from pg_temp."item_{entity}" o
@@ -32,7 +32,7 @@ begin
 end$sql$),
 
 ('weigh_{entity}(import bds.imports)', 'linked', 'void',
-'scores pairs of an item and a row without one another, by the table of weights', $sql$
+'scores pairs of an item and a row that are not linked, by the table of weights', $sql$
 declare
     agrees  float8[];
     differs float8[];
@@ -54,29 +54,19 @@ begin
     select s.ordinal, s.id, s.weight,
         case when s.was = s.id then -2 when s.nth = s.nth_row then -1 else abs(hashint8extended(s.ordinal, s.id) / 2) end
     from (
-        select p.*, case when p.shape = 0 then 1e-9 else 0 end  -- an item that gives nothing may be any row
+        select p.*, case when p.shape = 0 then 1e-9 else 0 end  -- an item without fields fits any row
             {each links}
             + case p.h{n} = p.r{n} when true then agrees[{n}] when false then differs[{n}] else 0 end
             {end links}
             as weight, 0{each telling} + case when p.h{n} = p.r{n} then 3 else 0 end{end telling} as if_rare
         from (
-            -- rows of about the same number, and those that agree in a value that few of the others have
+            -- pairs with similar numbers in their parent, and those that agree in a rare value
             select i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth as nth_row
-                {each links}
-                , i.h{n}, r.h{n} as r{n}
-                {end links}
-                {each telling}
-                , i.t{n}
-                {end telling}
+                {each links}, i.h{n}, r.h{n} as r{n}{end links}{each telling}, i.t{n}{end telling}
             from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and r.nth / 32 = i.nth / 32 + d.part
             union all
             select distinct i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth
-                {each links}
-                , i.h{n}, r.h{n}
-                {end links}
-                {each telling}
-                , i.t{n}
-                {end telling}
+                {each links}, i.h{n}, r.h{n}{end links}{each telling}, i.t{n}{end telling}
             from (
                 select i.*, v.hash from i cross join lateral (values (null::bigint){each links}, (i.h{n}){end links}) as v (hash)
                 where i.home in (select c.home from crowded c)
@@ -99,7 +89,7 @@ begin
 end$sql$),
 
 ('weigh_rare_{entity}(import bds.imports)', 'linked', 'void',
-'adds to the weights of pairs what their common values say, if few rows of the home have them', $sql$
+'raises the weights of pairs whose common values are rare among the rows of the home', $sql$
 begin
     update pg_temp."home_{entity}" h set is_whole = true
     where h.id in (select i.home from pg_temp."pair_{entity}" p join pg_temp."item_{entity}" i on i.ordinal = p.ordinal);

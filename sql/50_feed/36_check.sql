@@ -1,4 +1,4 @@
--- Checking: what is wrong with a record by itself, and what contradicts its own lookup.
+-- Checking: errors of a single record, and values that contradict its own lookup.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('check_values_{entity}()', null, 'void', 'finds every staged text that is not a value of its field''s type', $sql$
@@ -17,7 +17,7 @@ begin
         and v.given <> e'\x01' and not v.is_valid and (v.identifies or not {only_identifies});
 end$sql$),
 
-('check_operations_{entity}()', null, 'void', 'finds wrong directives, and rows that exist or do not exist against them', $sql$
+('check_operations_{entity}()', null, 'void', 'finds wrong directives, rows to create that exist, rows to update that do not', $sql$
 begin
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select '{entity}', m.ordinal, v.field, v.code, v.message
@@ -42,7 +42,7 @@ begin
             'expected {any_kind} of the row to update, or @where'),
         (m.operation = 'update' and m.is_new and s."@where" is null and n.lookup is not null, null, 'not_found',
             format('{entity} has no row %s to update', left(n.lookup, 100))),
-        -- a row that is gone already may be deleted again
+        -- to delete a row that does not exist is no error
         (m.operation = 'delete' and m.is_new and n.identity is null, null, 'required', 'expected {any_kind} of the row to delete')
     ) as v (is_wrong, field, code, message)
     where (m.operation <> 'upsert' or s."@where" is not null) and v.is_wrong and not exists (
@@ -50,7 +50,7 @@ begin
     );
 end$sql$),
 
-('check_{entity}(given text[])', null, 'void', 'finds what contradicts a record''s lookup of its own, and missing fields', $sql$
+('check_{entity}(given text[])', null, 'void', 'finds values that contradict the record''s own lookup, and missing fields', $sql$
 begin
     if $1 && '{@operation,@where}' then
         perform bds_import."check_operations_{entity}"();
@@ -72,7 +72,7 @@ begin
         );
     end if;
     {end has_keys}
-    -- what its own lookup does not find is not a new row, and what was refused was not missing
+    -- a record whose lookup finds no row is not new, and a refused value is not missing
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select '{entity}', m.ordinal, v.field, 'required', v.field || ' is required'
     from pg_temp."map_{entity}" m join pg_temp."staged_{entity}" s on s."@ordinal" = m.ordinal
@@ -111,7 +111,7 @@ begin
         from pg_temp."diff_{entity}" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not ({expression}) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;

@@ -1,11 +1,11 @@
--- Comparing and writing: the rows that are new or differ, as they are to become, and the statements that write them.
+-- Comparing and writing: the rows that are new or differ, with their new values, and the statements that write them.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('name_{entity}(import bds.imports, members text[])', null, 'void',
-'reads what is staged and, where rows can be told by unique fields, finds the row that each record means', $sql$
+'reads what is staged and, if the entity has unique fields, finds the row of each record', $sql$
 declare
     looked  record;
-    outside boolean;  -- what it refers to is known before the rows of its family
+    outside boolean;  -- it refers only to rows outside of its family
 begin
     perform bds_feed.show_progress(import, 'comparing', '{entity}', 0);
     perform bds_import."look_at_{entity}"();
@@ -18,7 +18,7 @@ begin
         perform bds_import."refer_{entity}"(import, looked.columns);
     end if;
     {if has_keys}
-    -- where its parent's rows are not mapped yet, it is not known either whether it has moved to another
+    -- whether a row has moved to another parent can be compared only when the parent's rows are mapped
     perform bds_import."match_{entity}"(import, looked.columns, looked.is_valid, outside and not ({parent_later}));
     perform bds_import."check_{entity}"(looked.columns);
     {end has_keys}
@@ -26,7 +26,7 @@ begin
 end$sql$),
 
 ('compare_{entity}(import bds.imports, members text[])', null, 'void',
-'links the other records, and finds out which rows differ', $sql$
+'links the other records, and finds the rows that differ', $sql$
 declare
     looked record;
 begin
@@ -52,7 +52,7 @@ begin
 end$sql$),
 
 ('differing_{entity}(company text, given text[], is_valid boolean)', null, 'diff_{entity}',
-'the rows that are new or differ from what is stored, as they are to become', $sql$
+'the rows that are new or differ from what is stored, with their new values', $sql$
 select v."@ordinal", v.id, v."@new"{each columns}, v.{column:I}{end columns}
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
@@ -77,10 +77,11 @@ where v."@new"
     {end columns}
 $sql$),
 
--- A statement fires the triggers of all that it might do, also over no row, which costs a small import a twentieth.  So a MERGE
--- that finds nothing to update has no part that updates.  New rows need no join with the table.
+-- A MERGE fires the triggers of each of its actions, even for no row, which takes a twentieth of the time of a small import.  So a
+-- MERGE without a row to update has no update.  New rows need no join with the table.
 --
--- Of one statement changes are logged before new rows.  The log has a row before what refers to it: such changes are apart.
+-- The updates of a statement are logged before its inserts.  A row has to be logged before rows that refer to it: such updates have
+-- a statement of their own.
 ('write_{entity}(company text, first bigint, last bigint, later text[], given text[])', null, 'void',
 'writes the differing rows from $2 to $3, but no reference to a new row of entities in $4; of changed rows the fields in $5', $sql$
 declare

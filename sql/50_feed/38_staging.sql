@@ -19,8 +19,7 @@ as $$
     from bds_feed.tables t where t.entity = entity_name and t.name = 'staged_' || entity_name;
 $$;
 comment on function bds_feed.model_of(text) is
-    'A hash of what staged rows of an entity are read by, its columns and its staging table: another release that has the same '
-    'goes on with them';
+    'A hash of the columns and the staging table of an entity: an import continues after an upgrade if it is the same';
 
 create or replace function bds_log.check_staging_company()
     returns trigger
@@ -40,7 +39,7 @@ create function bds_feed.make_staging(import bds.imports, table_name text, defin
     language plpgsql
 as $$
 begin
-    -- an autovacuum at work would make the drop wait a second until it is cancelled, table by table
+    -- the drop would wait a second for each table until a running autovacuum is cancelled
     execute format(
         E'create unlogged table %s (%s\n) with (autovacuum_enabled = off)', table_name, replace(definition, '{storage}', '')
     );
@@ -48,7 +47,7 @@ begin
         'create trigger own_company before insert on %s for each statement execute function bds_log.check_staging_company(%L)',
         table_name, import.company_id
     );
-    -- sessions insert rows and read none: they may belong to another company
+    -- sessions cannot read the rows: they may be of another company
     execute format('grant insert on %s to bds_writer, bds_operator', table_name);
 end
 $$;
@@ -102,4 +101,4 @@ begin
 end
 $$;
 comment on function bds_feed.count_staged(bds.imports) is
-    'How many records of a large import are staged, at the top level; none when the database has crashed since';
+    'How many records of a large import are staged, at the top level; 0 after a crash of the database';

@@ -1,4 +1,4 @@
--- Failures: a record that fails also fails those that need it, and in batch mode its batch.
+-- Failures: when a record fails, so do the records that need it, and in batch mode its batch.
 
 create function bds_feed.add_errors(problems jsonb, given jsonb)
     returns void
@@ -60,7 +60,7 @@ begin
 end$sql$),
 
 ('fail_orphans_{entity}(import bds.imports, members text[])', null, 'void',
-'fails records that refer to a failed record of the same family by a name that it would only have got', $sql$
+'fails records that refer to a failed record of the same family by a unique value that it does not have yet', $sql$
 begin
     {each references}
     if '{target}' = any (members) then
@@ -77,8 +77,8 @@ begin
 end$sql$),
 
 ('paths_{entity}()', null, 'table (ordinal bigint, path text, record text)',
-'where staged records are in the document (products[3].variants[0]), and the lookup that they go by', $sql$
--- a record without parent stands in the collection of its entity
+'the paths of staged records in the document (products[3].variants[0]), and their lookups', $sql$
+-- a record without parent is in the collection of its entity
 with {if is_nested}recursive {end is_nested}staged as (
     select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
         coalesce(bds_feed.staged_text(s."@id"){each keys}, '{name}:' || bds_feed.staged_text({given}){end keys}) as record
@@ -133,7 +133,7 @@ begin
         loop
             execute format(pairs, 'map_' || child.name, 'map_' || child.parent, 'a.parent = b.ordinal');
         end loop;
-        -- records of the same family that refer to what will not come to be
+        -- records of the same family that refer to rows which are not created
         errors := (select count(*) from pg_temp.feed_errors);
         foreach entity_name in array members loop
             execute format('select bds_import.%I($1, $2)', 'fail_orphans_' || entity_name) using import, members;
@@ -143,9 +143,8 @@ begin
 end
 $$;
 comment on function bds_feed.mark_failed(bds.imports, text[]) is
-    'Marks the records of a family that fail: a failing child fails its parent, that its other children, in batch mode its '
-    'batch, and '
-    'records that refer to new rows of these';
+    'Marks the records of a family that fail: with a child its parent, with a parent its children, in batch mode the batch, and '
+    'records that refer to new rows of failed ones';
 
 create function bds_feed.collect_errors(import bds.imports)
     returns void
@@ -159,7 +158,7 @@ declare
     problems    bigint := 0;
 begin
     if not is_undo then
-        perform bds_feed.open_tables(import, array(  -- a path begins with the records that contain it
+        perform bds_feed.open_tables(import, array(  -- a path begins with the records that contain the failed one
             select e.name from bds_feed.entities e where e.root in (
                 select o.root from bds_feed.entities o join pg_temp.feed_errors s on s.entity = o.name)));
     end if;

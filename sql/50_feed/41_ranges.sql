@@ -1,13 +1,13 @@
 -- Unforeseen errors: a rule of a table that no check covers (a trigger that raises, an exclusion constraint) refuses a whole
--- statement.  Which records it refuses is found by writing them in ranges under savepoints: what was refused is halved, what was
--- taken doubles, so that each row is tried a few times, however many are refused.
+-- statement.  The refused records are found by writing ranges under savepoints: a refused range is halved, the one after a written
+-- range is twice as long, so that each row is tried a few times, however many are refused.
 
 create function bds_feed.is_fault_of_rows(state text)
     returns boolean
     language sql
     immutable
     -- cardinality, data exceptions, integrity violations, triggered data changes, with check option, limits (a key too long for its
-    -- index), what triggers raise; neither lack of space nor a lock nor a cancel
+    -- index), errors raised by triggers; no lack of space, lock or cancel
     return left(state, 2) in ('21', '22', '23', '27', '44', '54', 'P0') and state <> 'P0004';
 comment on function bds_feed.is_fault_of_rows(text) is 'Whether an error may be that of the rows that were written';
 
@@ -15,7 +15,7 @@ create function bds_feed.refusal(problem jsonb, is_delete boolean)
     returns jsonb
     language sql
     immutable
-    -- no message of the database is shown: it may quote other rows
+    -- a message of the database may quote other rows, so none is shown
     return jsonb_build_object(
         'code', case problem ->> 'state'
             when '23505' then 'already_exists'
@@ -39,11 +39,11 @@ declare
     total     int := coalesce(cardinality(keys), 0);
     first     int := 1;
     next      int := total;  -- how many to try
-    within    int;           -- among so many that follow one is refused for sure
+    within    int;           -- so many that follow contain one that is refused
     last      int;
     statement text;
     rule      text;
-    known     text;  -- what a statement has found out by itself
+    known     text;  -- errors that a statement has found itself
     problems  jsonb[] := '{}';
 begin
     while first <= total loop
@@ -78,7 +78,6 @@ begin
 end
 $$;
 comment on function bds_feed.write_in_ranges(text[], text, bigint[], boolean) is
-    'Runs statements for as many keys as can be, in their order; $1 is the company, $2 and $3 the first and last key of a range. '
-    ' Returns '
-    '{key, state, rule} of those that the database refuses, known being the detail of a BDF01.  Where a range '
-    'costs what its keys cost, one by one, they are tried singly if not all go at once';
+    'Runs statements for as many keys as possible, in their order; $1 is the company, $2 and $3 the first and last key of a range. '
+    'Returns {key, state, rule, known} of those that the database refuses, known being the detail of a BDF01. singly: if not all '
+    'can be written at once, they are tried one by one, where a range takes no less time';

@@ -29,11 +29,10 @@ declare
     members     text[];  -- of a family, in the order of writing
     entity_name text;
 begin
-    -- A small import has few rows and its plans ready.  A large one is compared by the statistics of what it has staged and
-    -- for the columns that it gives.
+    -- The plans of a small import are cached.  Those of a large one depend on the statistics and the columns of what it has staged.
     perform set_config(
         'plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'force_custom_plan' end, true);
-    -- whose numbers an entity registered meanwhile may have moved
+    -- an entity that was registered meanwhile may have changed the numbers of others
     update pg_temp.feed_entities f set rank = e.rank, family = e.family
     from bds_feed.entities e where e.name = f.name and (e.rank, e.family) is distinct from (f.rank, f.family);
     for members in
@@ -80,8 +79,8 @@ begin
 end
 $$;
 comment on function bds_feed.show_progress(bds.imports, text, text, int) is
-    'Tells the program how many of a large import''s records are done, as a phase begins or ends a step with an entity; the '
-    'comparison of its records is three sixths, the writing the others';
+    'Sends a notice with the number of records that are done of a large import, as a phase begins or ends a step with an entity; '
+    'comparing is three sixths of the work, writing the others';
 
 create function bds_feed.apply(import bds.imports)
     returns void
@@ -95,7 +94,7 @@ begin
     -- the checks of foreign keys must not be planned anew for each row
     perform set_config('plan_cache_mode', case when import.is_small then 'force_generic_plan' else 'auto' end, true);
     for this in
-        -- in an undo they wait with the other values that do (bds_revert.make_way)
+        -- in an undo they are written with other values that wait (bds_revert.make_way)
         select f.*, e.table_name, array(
             select o.name from pg_temp.feed_entities o where o.name = any (e.waits) and not bds_feed.is_undo(import)) as later
         from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.rank
@@ -110,7 +109,7 @@ begin
         has_conditions := has_conditions or '@where' = any (this.columns);
     end loop;
     if has_later then
-        for this in  -- references that had to wait for the rows of others
+        for this in  -- references to rows that were written later
             select f.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
             where exists (select from pg_temp.feed_entities o where o.name = any (e.waits)) order by f.rank
         loop
@@ -124,7 +123,7 @@ begin
             from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
             where '@where' = any (f.columns) order by f.rank
         loop
-            if this.are_many then  -- they need a plan by the rows that are there now
+            if this.are_many then  -- their plans need the present statistics
                 execute 'analyze (skip_locked) ' || this.table_name;
             end if;
             if this.updates > 0 then
@@ -161,7 +160,7 @@ exception when others then
     problems := bds_feed.write_in_ranges(
         array[format('select bds_import.%I($1, $2, $3, %L, %L)', 'write_' || entity_name, later, given)], import.company_id,
         ordinals);
-    if problems = '{}' then  -- it refuses none of them alone
+    if problems = '{}' then  -- none of them is refused alone
         raise;
     end if;
     raise exception using errcode = 'BDF01', message = 'the database refuses records', detail = (
@@ -180,11 +179,11 @@ create function bds_feed.analyze_changed(table_name regclass, added bigint, upda
     language plpgsql
 as $$
 begin
-    -- Of a table that was empty when it was analyzed the planner expects one row: any index would do for the foreign keys of the
-    -- rows that are written next.  And readers come before autovacuum does.
+    -- The planner expects one row of a table that was empty when it was analyzed, and may then check foreign keys to it with a
+    -- wrong index.  Autovacuum would come after the next readers.
     if added + updated > 10000
         or added > (select greatest(c.reltuples, 1000) from pg_class c where c.oid = table_name)
-    then  -- another import may be at it, and keeps the table until it commits
+    then  -- another import may hold the lock until it commits
         execute 'analyze (skip_locked) ' || table_name;
     end if;
 end
@@ -206,7 +205,7 @@ begin
         coalesce(sum(f.deleted), 0)
     into import.entities, deleted
     from pg_temp.feed_entities f
-    -- rows that could not be removed
+    -- rows that stay
     cross join lateral (select count(*) as stay from pg_temp.feed_errors e where e.entity = f.name and e.ordinal is null) r;
     if (select coalesce(sum(f.tops), 0) < import.records from pg_temp.feed_entities f) then
         raise exception using

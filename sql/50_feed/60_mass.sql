@@ -1,12 +1,12 @@
--- Conditions: what a record with a "@where" says goes to every row that fulfils it, record by record in their order.  The rows go
--- to diff_<entity>, those that stay as they are with "@new" null, and are checked and written as the rows of other records are.
+-- Conditions: the values of a record with a "@where" are written to every row that fulfils it, record by record in their order.
+-- diff_<entity> has these rows, with "@new" null if nothing changes; they are checked and written as those of other records are.
 
 create function bds_feed.rows_where(company text, entity_name text, condition text, lookups text)
     returns setof bigint
     language plpgsql
     rows 10
-    stable  -- so that nothing but a query can come of the text
-    security definer  -- the role that staged it may be another than the caller: it is evaluated with the rights of the reader
+    stable  -- the text can be nothing but a query
+    security definer  -- evaluated with the rights of a reader: another role than the caller may have staged it
     set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -24,7 +24,7 @@ begin
         end if;
     end loop;
     return query execute format('select v.id from api.%I v where v.company_id = $1 and (%s)', entity_name, condition) using company;
-    -- a condition may call set_config, which outlives this function: nothing that follows may look names up elsewhere
+    -- set_config in a condition would change the search_path of what follows
     if current_setting('search_path') operator(pg_catalog.<>) 'pg_catalog, pg_temp' then
         raise exception using errcode = 'insufficient_privilege', message = 'a condition changes search_path';
     end if;
@@ -40,9 +40,8 @@ exception when others then
 end
 $$;
 comment on function bds_feed.rows_where(text, text, text, text) is
-    'Ids of the company''s rows that fulfil a condition, if each of its lookups, [[entity, field, value], ...], names a row; '
-    'BDF01 has in its '
-    'detail what is wrong with one that cannot be evaluated';
+    'Ids of the company''s rows that fulfil a condition; the detail of BDF01 is the error of one that cannot be evaluated, or '
+    'whose lookups, [[entity, field, value], ...], name no row';
 
 create function bds_feed.mass_update(import bds.imports, entity_name text)
     returns void
@@ -57,7 +56,7 @@ declare
     problems  jsonb[];
 begin
     perform bds_feed.show_progress(import, 'updating', entity_name);
-    execute format('truncate pg_temp.%I', 'diff_' || entity_name);  -- what it had is written
+    execute format('truncate pg_temp.%I', 'diff_' || entity_name);  -- its rows are written
     execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'ranges_' || entity_name, 'diff_' || entity_name);
     for ordinals in execute format(
         $sql$
@@ -93,8 +92,8 @@ begin
 end
 $$;
 comment on function bds_feed.mass_update(bds.imports, text) is
-    'Writes the records with a condition to every row that fulfils it, one after the other, as many as can be; in batch mode '
-    'none of a batch of which one fails';
+    'Writes the records with a condition to every row that fulfils it, one after the other, as many as possible; in batch mode '
+    'none of a batch in which one fails';
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('mass_{entity}(import bds.imports, given text[], is_valid boolean, first bigint, last bigint)', null, 'void',

@@ -1,10 +1,10 @@
--- Deleting: all rows that go lie in feed_gone and are deleted at once, for rows may refer to one another in a circle.  Each has the
--- reason why it goes, and stays if others refer to it, unless they go with it:
+-- The rows to be deleted: feed_gone lists them, and one statement deletes them all, because rows may refer to one another in a
+-- circle.  A row stays if another one refers to it that is not deleted.  Each has a reason, its kind:
 --     record      a record deletes it: ticket is the record's ordinal; if it stays, the record has failed
 --     array       its parent's array, given whole, lacks it: ticket is the parent record's ordinal, which fails as a whole
 --     collection  its collection, given whole, lacks it: ticket is the row; if it stays, that is an error of the collection
 --     undo        a change set that is undone has created it: ticket is its number; if it stays, everything is compared again
--- Rows that its foreign keys take along have the same reason.  What stays has code and message, with all rows of its ticket.
+-- Rows that are deleted with it by foreign keys have the same reason.  All rows of a ticket that stays have code and message.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('find_deleted_{entity}(import bds.imports)', null, 'void', 'puts the rows that records delete into feed_gone, by the record', $sql$
@@ -32,7 +32,7 @@ begin
             problem := true;
         end;
     end loop;
-    delete from pg_temp.feed_gone g  -- the first record that names a row has it
+    delete from pg_temp.feed_gone g  -- a row belongs to its first record
     using (
         select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
         from pg_temp.feed_gone o where o.entity = '{entity}' and o.kind = 'record'
@@ -41,7 +41,7 @@ begin
     if problem then
         perform bds_import."keep_{entity}"(import);
     end if;
-    update pg_temp.feed_entities f  -- what is gone already
+    update pg_temp.feed_entities f  -- rows that do not exist
     set unchanged = f.unchanged + m.rows
     from (select count(*) as rows from pg_temp."map_{entity}" o where o.phase = 3 and o.is_new and not o.failed) m
     where f.name = '{entity}';
@@ -61,7 +61,7 @@ begin
             where s.{whole:I} and p.phase = 1 and not p.failed and not p.is_new
             offset 0
         ) c
-        -- a record that failed protects its row, too
+        -- the row of a failed record stays, too
         where not exists (select from pg_temp."map_{child}" m where m.target = c.id);
     end if;
     {end children}
@@ -69,7 +69,7 @@ end$sql$),
 
 ('find_absent_{entity}(company text)', null, 'void', 'puts the rows that the collection, given whole, lacks into feed_gone', $sql$
 begin
-    -- failed records may stand for any row: if all of them failed, or if what identifies their row is what is wrong
+    -- the row of a failed record is unknown if all of them failed, or if what identifies the row is wrong
     if exists (
         select from pg_temp.feed_entities f
         where f.name = '{entity}' and f.failed > 0 and (f.failed = f.rows or exists (
@@ -137,7 +137,7 @@ begin
 end
 $$;
 comment on function bds_feed.find_gone(bds.imports) is
-    'Puts the rows that go, for whatever reason, into feed_gone, with their content';
+    'Lists in feed_gone the rows to be deleted, for every reason, with their children';
 
 create function bds_feed.add_along(import bds.imports)
     returns void
@@ -147,7 +147,7 @@ declare
     child record;
 begin
     perform bds_feed.filled(import, 'feed_gone');
-    for child in  -- what goes along takes its own content along
+    for child in  -- and the children of children
         select e.name as parent, c.* from bds_feed.entities e cross join lateral bds_feed.children_of(e.name) c
         where e.root in (select o.root from bds_feed.entities o join pg_temp.feed_gone g on g.entity = o.name)
         order by e.depth
@@ -164,7 +164,7 @@ begin
 end
 $$;
 comment on function bds_feed.add_along(bds.imports) is
-    'Puts the content of the rows of feed_gone beside them, and the content of that';
+    'Adds the children of the rows of feed_gone, and their children, to it';
 
 create function bds_feed.find_used(import bds.imports)
     returns boolean
@@ -174,8 +174,8 @@ declare
     use record;
 begin
     for use in
-        -- By foreign keys that would refuse the delete; what goes along by itself is no hindrance.  In an undo by all of them: rows
-        -- that the change set did not create keep what they refer to, unless the undo itself lets them refer to another row.
+        -- The foreign keys that would refuse the delete.  In an undo all of them: a row that the change set did not create keeps
+        -- its references, unless the undo itself changes them.
         select e.name as used, e.table_name as used_table, u.name as user, u.table_name, c.condition, c.leaves
         from bds_feed.entities e
         join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name
@@ -220,7 +220,7 @@ begin
 end
 $$;
 comment on function bds_feed.find_used(bds.imports) is
-    'Notes in feed_gone what would delete a row to which one refers that stays; whether there is any';
+    'Notes in feed_gone the rows to which a row refers that stays; returns whether there are any';
 
 create function bds_feed.keep_used(import bds.imports)
     returns void
@@ -241,4 +241,4 @@ begin
 end
 $$;
 comment on function bds_feed.keep_used(bds.imports) is
-    'Takes out of feed_gone what has to stay, and notes why; BDF01 where a parent has to fail with its array, and in an undo';
+    'Takes rows that have to stay out of feed_gone, and notes why; BDF01 where a parent has to fail with its array, and in an undo';

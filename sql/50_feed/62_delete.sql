@@ -37,7 +37,7 @@ begin
                 if detail <> 'guard' then
                     raise;
                 end if;
-                is_guarded := false;  -- no row takes others along: a trigger of the owner has written them
+                is_guarded := false;  -- no row is refused alone: a trigger of the owner has written to the other tables
             end if;
         end;
         perform bds_feed.keep_used(import);
@@ -50,8 +50,8 @@ begin
 end
 $$;
 comment on function bds_feed.delete_rows(bds.imports) is
-    'Deletes what records delete, and what arrays and collections, given whole, no longer contain, with its content, but for rows '
-    'that have to stay; in an undo the rows that feed_gone has already';
+    'Deletes the rows that records delete, and those that arrays and collections, given whole, lack, with their children, except '
+    'rows that have to stay; in an undo the rows that feed_gone has already';
 
 create function bds_feed.delete_statement()
     returns text
@@ -103,7 +103,7 @@ begin
     tickets := array(select generate_series(1, (select max(g.n) from pg_temp.feed_gone g)));
     begin
         create index on pg_temp.feed_gone (n);
-        -- What is referred to by a row that goes after it is refused at first: another turn, the other way round.
+        -- A row is refused if another one refers to it that is deleted later: they are tried again in the reverse order.
         loop
             problems := bds_feed.write_in_ranges(array[statement], import.company_id, tickets);
             exit when exists (select from unnest(problems) p where bds_feed.refusal(p, true) ->> 'code' <> 'in_use')
@@ -122,7 +122,7 @@ begin
         when 'collection' then format('row %s is not in the feed, but it stays: ', g.ticket) else '' end || (r ->> 'message')
     from unnest(problems) as p cross join lateral bds_feed.refusal(p, true) r
     where g.n = (p ->> 'key')::bigint
-        -- beside a row that is refused for itself, others may be in use only because that one stays: they come next
+        -- others may be in use only by a row that is refused for another reason: they are tried again without it
         and (
             r ->> 'code' <> 'in_use'
             or not exists (select from unnest(problems) o where bds_feed.refusal(o, true) ->> 'code' <> 'in_use')
@@ -131,4 +131,4 @@ begin
 end
 $$;
 comment on function bds_feed.rehearse_delete(bds.imports, text) is
-    'Notes in feed_gone what the database refuses to delete, found in ranges of tickets; false if it refuses nothing by itself';
+    'Notes in feed_gone the rows that the database refuses to delete, found in ranges of tickets; false if it refuses none alone';

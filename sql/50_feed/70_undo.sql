@@ -1,12 +1,12 @@
--- Undoing: an import whose records come from the log.  revert_rows (sql/52_revert) has the rows that are to become as they were,
--- with a number n, which stands for the ordinal of a record.  They are compared with what is stored into the tables of an import:
+-- Undoing: an import whose records come from the log.  revert_rows (sql/52_revert) has the rows to undo, with a number n in place
+-- of the ordinal of a record.  They are compared with what is stored, and the tables of an import hold the result:
 --
---     map_E      all rows: phase 3 goes, 1 comes back (is_new), changes, or is as it was (is_same); key: the unique values
---     diff_E     rows that existed, every column as it is to become; "@new" null if nothing is to be done
---     feed_gone  rows that are to go, of kind undo
+--     map_E      all rows: phase 3 is deleted, 1 created (is_new), updated or unchanged (is_same); key: the unique values
+--     diff_E     rows that existed, with their new values; "@new" null if nothing is to be done
+--     feed_gone  rows to be deleted, of kind undo
 --
--- So they are written, deleted, tried and counted as those of documents.  The columns in feed_entities are the fields of which the
--- log has old values.
+-- So they are written, deleted, tried and counted as those of documents.  The columns in feed_entities are the fields with old
+-- values in the log.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('undo_{entity}(import bds.imports)', null, 'void',
@@ -49,11 +49,11 @@ end$sql$),
 ('compared_{entity}(company text, is_forced boolean)', null,
 $sql$table ("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text
     {each columns}, {column:I} {type}{end columns})$sql$,
-'the rows of revert_rows as they are to become, what has to be done for that, and why it cannot be', $sql$
+'the rows of revert_rows with their new values, the action for that, and why it is refused', $sql$
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
     p.message as "@message"{each columns}, v.{column:I}{end columns}
 from (
-    -- what was erased cannot come back: a row that stays keeps what it has
+    -- an erased value cannot be restored: the row keeps its present one
     select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = '{entity}' offset 0
 ) r
 left join {table} t on t.company_id = (select $1) and t.id = r.id
@@ -79,7 +79,7 @@ cross join lateral (
         when t.id is null then 'create'
         when r.erased is not null or d.differs then 'update'
     end as action,
-    -- a quick look: of most rows nothing of what follows is true
+    -- most rows need none of the checks that follow
     r.later is not null or r.erased is not null or d.unfit is not null or r.existed and (
         t.id is null and not r.is_whole{each required} or v.{column:I} is null{end required}
     ) as is_suspect
@@ -89,7 +89,7 @@ left join lateral (
     from (values
         (1, a.action = 'create' and not r.is_whole, null, 'conflict',
             format('change %s by %s has deleted it', r.later, r.later_by)),
-        -- forced, what else there is of the row is undone
+        -- with force the other values of the row are undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),
         (3, d.unfit is not null, d.unfit, 'conflict',
@@ -113,7 +113,7 @@ begin
 end$sql$),
 
 ('check_undo_{entity}(company text)', null, 'void',
-'finds rows that are to get a unique value which another row keeps, and rows that would refer to none; one error for a row', $sql$
+'finds rows whose new unique value another row keeps, and rows that would refer to a missing row; one error for a row', $sql$
 begin
     {each keys}
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -138,7 +138,7 @@ begin
 end$sql$),
 
 ('holders_{entity}(company text)', 'has_keys', 'table (n bigint, field text, holder bigint, is_leaving boolean)',
-'the rows that have a unique value which row n is to get, and whether they go or get another one', $sql$
+'the rows that hold the new unique value of row n, and whether they are deleted or get another one', $sql$
 {each keys| union all }
 select d."@ordinal", {field:L}, t.id, m.target is not null and (o.id is null or o.{column:I} is distinct from t.{column:I})
 from pg_temp."diff_{entity}" d
@@ -149,7 +149,7 @@ where d."@new" is not null
 {end keys}$sql$),
 
 ('note_alone_{entity}(company text)', null, 'void',
-'notes in revert_waits the rows of which nothing changes but values that wait', $sql$
+'notes in revert_waits the rows of which only values that wait change', $sql$
 begin
     update pg_temp.revert_waits w set is_alone = true
     from pg_temp."diff_{entity}" d
@@ -164,7 +164,7 @@ begin
 end$sql$),
 
 ('resume_{entity}(is_alone boolean)', null, 'void',
-'puts the values that have waited into the rows, which alone are written again', $sql$
+'puts the values that have waited into the rows, and marks only these rows to be written', $sql$
 begin
     update pg_temp."diff_{entity}" d set "@new" = null where d."@new" is not null;
     update pg_temp."diff_{entity}" d
@@ -180,7 +180,7 @@ begin
 end$sql$),
 
 ('odd_{entity}(company text)', null, 'table (n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text)',
-'the rows that are not as they were to become, with the first value that differs', $sql$
+'the rows that differ from their new values, with the first value that differs', $sql$
 select m.ordinal, t.id is not null, d.id is not null, v.field, v.wanted, v.found
 from pg_temp."map_{entity}" m
 join pg_temp.revert_rows r on r.n = m.ordinal
@@ -206,7 +206,7 @@ where not m.failed and case
 end$sql$),
 
 ('redo_{entity}(company text)', null, 'void',
-'takes the rows that are not as they were to become for those that are written or deleted', $sql$
+'marks the rows that differ from their new values to be written or deleted', $sql$
 begin
     update pg_temp."diff_{entity}" d set "@new" = null where d."@new" is not null;
     insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
@@ -225,6 +225,6 @@ begin
 end$sql$),
 
 ('undone_{entity}()', null, 'table (ordinal bigint, path text, record text)',
-'where rows of an undo are, and the lookup that they go by', $sql$
+'the paths of rows of an undo, and their lookups', $sql$
 select m.ordinal, '{entity}/' || m.target, coalesce({each keys}{field:L} || ':' || m.{key:I}, {end keys}'id:' || m.target)
 from pg_temp."map_{entity}" m$sql$);

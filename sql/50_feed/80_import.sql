@@ -1,14 +1,14 @@
 -- One import, from its turn to its end: everything is compared before anything is written.  Written are upserts in the order of
 -- dependency, then mass updates, then deletes and removals; all in one transaction, so that a crash leaves nothing.
 --
--- What only the writing shows (a rule of a table that no check covers) undoes what was written, is found by halving, becomes an
--- error of the records that cause it, and everything is compared again without them.
+-- An error that only the writing raises (by a rule of a table that no check covers) rolls back what was written.  Its records are
+-- found by halving, they fail, and everything is compared again without them.
 
 create function bds_feed.run(import bds.imports, raise_on_failure boolean)
     returns json
     language plpgsql
-    -- A row that is looked up costs four microseconds, one of an index or table that is read whole a third of one.  The defaults,
-    -- made for disks, tell the planner a ratio of a hundred and more; these tell it seventeen.
+    -- To look a row up takes four microseconds, to read one in a scan a third of one.  The defaults, made for disks, are a ratio of
+    -- a hundred and more; these are seventeen.
     set seq_page_cost = 0.1
     set random_page_cost = 0.1
     set cpu_operator_cost = 0.001
@@ -39,9 +39,9 @@ begin
     exception when others then
         get stacked diagnostics context = pg_exception_context;
         perform bds_feed.refuse_denied(context) where sqlstate = '42501';
-        perform bds_feed.require_versions();  -- why it failed, if a table was altered; if it was not registered again:
+        perform bds_feed.require_versions();  -- an altered table may be the cause, registered again or not
         perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
-        if sqlstate ^@ '42' then  -- so may be what its references lead to
+        if sqlstate ^@ '42' then  -- and so may the tables of its references
             perform bds_change_log.require_unaltered(n.target)
             from pg_temp.feed_entities f join bds.navigations n on n.entity = f.name and not n.many;
         end if;
@@ -96,7 +96,7 @@ as $$
 declare
     is_undo  boolean := bds_feed.is_undo(import);
     problems jsonb;
-    extent   text := '';  -- all: because of these problems nothing is written
+    extent   text := '';  -- all: with these problems nothing is written
 begin
     loop
         if is_undo then
@@ -130,12 +130,12 @@ begin
             end if;
             raise exception using errcode = 'BDF02', message = 'dry run';
         exception
-            when sqlstate 'BDF02' then  -- what was written is undone, what was found out is kept
+            when sqlstate 'BDF02' then  -- the writes are rolled back, the errors kept
                 perform bds_feed.add_errors(problems, '{"is_kept": true}');
                 return import;
             when sqlstate 'BDF01' then
                 get stacked diagnostics problems = pg_exception_detail, extent = pg_exception_hint;
-            when sqlstate 'BDF03' then  -- what waited for the end of the transaction is refused: now, where it tells which rows are
+            when sqlstate 'BDF03' then  -- a deferred check refuses rows: now it raises in the statement that writes them
                 set constraints all immediate;
                 problems := null;
         end;
@@ -145,8 +145,7 @@ begin
 end
 $$;
 comment on function bds_feed.compare_and_write(bds.imports) is
-    'Compares and writes, again as long as the writing finds records that it refuses; returns the import with its counts and '
-    'the state in which it ends';
+    'Compares and writes, again and again while records are refused; returns the import with its counts and its final state';
 
 create function bds_feed.finish(import bds.imports)
     returns json

@@ -1,4 +1,4 @@
--- Imports as others see them: signs of life, cancelling, the end without a result, the report, and what maintenance ends.
+-- Imports from outside: signs of life, cancelling, the end without a result, the report, and what maintenance ends.
 
 create or replace function bds.import_progress(
     company text, import_id uuid, bytes bigint, records bigint, done bigint, waiting_for text default null, phase text default null
@@ -20,7 +20,7 @@ begin
 end
 $$;
 comment on function bds.import_progress(text, uuid, bigint, bigint, bigint, text, text) is
-    'Shows how far an import is, what it waits for, and that it lives: without a sign of life for 20 seconds it is taken for dead';
+    'Stores the progress of an import, what it waits for, and a sign of life: without one for 20 seconds bds.reap_imports ends it';
 
 create or replace function bds.import_cancel(company text, import_id uuid)
     returns void
@@ -40,9 +40,8 @@ begin
 end
 $$;
 comment on function bds.import_cancel(text, uuid) is
-    'Asks for the end of an import: the process that runs it rolls it back. Raises BD004 if it has ended. An import whose '
-    'process is '
-    'gone is ended by bds.reap_imports';
+    'Requests the end of an import: the process that runs it rolls it back. Raises BD004 if it has ended. bds.reap_imports ends an '
+    'import whose process is gone';
 
 create or replace function bds.import_fail(
     company text, import_id uuid, new_state text default 'failed', code text default null, message text default null
@@ -59,7 +58,7 @@ begin
     import := bds_feed.open_import(company, import_id);  -- it may have ended while this waited for it
     if import.finished_at is null then
         perform bds_feed.abandon(import, new_state, code, message);
-    else  -- on a full disk its signs of life could not be stored either
+    else  -- on a full disk its signs of life were not stored either
         update bds.import_errors e set code = import_fail.code, message = import_fail.message
         where e.company_id = company and e.import_id = import_fail.import_id and e.message = bds_feed.taken_for_dead()
             and import_fail.code is not null;
@@ -185,10 +184,10 @@ begin
                 'aborted', bds_feed.taken_for_dead());
             reaped := reaped + 1;
         exception when lock_not_available then
-            null;  -- it lives after all, or dies more slowly: the next call sees
+            null;  -- its process may still run: the next call tries again
         end;
     end loop;
     return reaped;
 end
 $$;
-comment on function bds.reap_imports(interval) is 'Ends imports that have given no sign of life for a while: their process is gone';
+comment on function bds.reap_imports(interval) is 'Ends imports without a sign of life for a while: their process is gone';

@@ -1,5 +1,5 @@
--- A document as one jsonb: what the program does with the bytes of a document (app/feed/rows.py), done in SQL.  What it lacks is
--- the language of "@where"; and jsonb keeps neither the order of members nor the first of those with the same name.
+-- A document as one jsonb, staged in SQL as app/feed/rows.py stages the bytes of a document, without the language of "@where".
+-- jsonb keeps neither the order of members nor the first of those with the same name.
 
 create function bds_feed.to_stage(value jsonb, is_boolean boolean)
     returns text
@@ -20,14 +20,14 @@ create function bds_feed.listed(value jsonb)
     immutable
     return case jsonb_typeof(value) when 'array' then value when 'null' then '[]' else jsonb_build_array(value) end;
 comment on function bds_feed.listed(jsonb) is
-    'The array that a document means: an object instead is an array of one, null is empty';
+    'The records of a collection as an array: an object is an array of one, null is empty';
 
 create function bds_feed.switch(value jsonb)
     returns boolean
     language sql
     immutable
     return case when value in ('true', 'false', '"true"', '"false"') then (value #>> '{}')::boolean end;
-comment on function bds_feed.switch(jsonb) is 'Yes or no as a directive gives it; null for anything else';
+comment on function bds_feed.switch(jsonb) is 'The boolean value of a directive; null for anything else';
 
 create function bds_feed.kind_of(value jsonb)
     returns text
@@ -69,15 +69,15 @@ begin
     if report is null then
         report := bds_feed.import_whole(company, document, actor, dry_run, raise_on_failure, false);
     end if;
-    -- what follows in this transaction is not the import's
+    -- the import's context ends here
     perform set_config('bds.actor', own_actor, true), set_config('bds.change_set', own_change_set, true);
     return report;
 end
 $$;
 comment on function bds.import_document(text, jsonb, text, boolean, boolean) is
     'Imports a document as POST /api/{company}/import does, in the caller''s transaction; returns the report. With '
-    'raise_on_failure it '
-    'raises BD008 if any record failed. BD005 for what is not an import document and for @where, BD002 for an unknown entity';
+    'raise_on_failure it raises BD008 if any record failed. BD005 for a malformed document and for @where, BD002 for an unknown '
+    'entity';
 
 create function bds_feed.import_whole(
     company text, document jsonb, actor text, dry_run boolean, raise_on_failure boolean, is_small boolean

@@ -72,7 +72,7 @@ as $$
     end;
 $$;
 comment on function bds_revert.version_before(text, jsonb) is
-    'The version to which a checked selection leads back, or at which it begins; null of a change set that changed nothing';
+    'The version before the first change of a checked selection; null of a change set that changed nothing';
 
 create function bds_revert.begins(company text, selection jsonb)
     returns timestamptz
@@ -135,8 +135,8 @@ begin
 end
 $$;
 comment on function bds_revert.found(text, jsonb, jsonb) is
-    'The ids of the rows that texts such as "products/code:A1" name, by entity: as of the version to which a selection leads back, '
-    'or else now. Raises BD005, BD002';
+    'The ids of the rows of texts such as "products/code:A1", by entity: as of the version before the selection, or else now. '
+    'Raises BD005, BD002';
 
 create function bds_revert.row_of(company text, entity_name text, kind text, value text, version bigint)
     returns bigint
@@ -148,7 +148,7 @@ declare
     field  bds.fields := (select f from bds.fields f where f.entity = entity_name and f.name = kind);
     row_id bigint;
 begin
-    if version is not null then  -- one that had the value all the time has it now
+    if version is not null then  -- a row that has not changed since is found by its present value
         select d.row_id into row_id
         from bds.diff(company, entity_name, version, bds.version_of(company, (
             select v.last_id::text from bds_service.find_version(company) v))) d
@@ -193,7 +193,7 @@ begin
                     select null::bigint as id from parents p where p.id is null
                     union
                     select t.id from {table} t where t.company_id = $1 and t.{column:I} in (select p.id from parents p)
-                    union  -- those that were its children and are another's, or none
+                    union  -- former children
                     select l.row_id from bds.change_log l
                     where l.company_id = $1 and l.entity = {child:L} and l.created_at >= $2
                         and (l.old ->> {field:L})::bigint in (select p.id from parents p)
@@ -263,4 +263,4 @@ begin
 end
 $$;
 comment on function bds_revert.leave_late(bds.imports, timestamptz) is
-    'Takes columns that were registered later out of the rows that are there; returns what is left alone, in words';
+    'Removes columns that were registered later from the old values of rows that exist; returns notices of what stays';

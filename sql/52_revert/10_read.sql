@@ -1,16 +1,15 @@
--- Undoing: which rows, what they were, and what others changed later, read from the change log into revert_rows.  What follows
--- works on that table alone, whatever has selected the records that are undone.  The tables of an undo are temporary; those of its
--- import are described in sql/50_feed/70_undo.sql:
+-- Undoing: the rows, their old values, and later changes by others, read from the change log into revert_rows.  The next steps read
+-- only that table.  The tables of an undo are temporary; sql/50_feed/70_undo.sql describes those of its import:
 --
 --     revert_rows       rows of which own fields were changed: n (numbers them in the order of writing), entity, id;
---                       since, first_id (the first record that is undone), last_id (the last one); existed (before), is_whole (old
--- has
---                       every field), old (the values before, by present API names), erased (fields whose old values were erased);
+--                       since, first_id (the first record that is undone), last_id (the last one); existed (before), is_whole
+--                       (old has every field), old (the values before, by present API names), erased (fields whose old values
+--                       were erased);
 --                       later, later_by (the last change by others), left_as (the values that the records left and others changed,
---                       null if they did so before the last of them), has_left (the records left a row)
---     revert_scope      what is undone, if not all: entities, and rows of them; id is null of a whole entity
---     revert_referrers  tables that are not registered and whose rows would change or go with rows of an entity: entity,
---                       table_name, rule (the foreign key)
+--                       null if a change by others came before the last of them), has_left (the row existed after the records)
+--     revert_scope      what is undone, if not all: entities, and rows of them; id is null for a whole entity
+--     revert_referrers  tables that are not registered and whose foreign keys change or delete their rows with those of an entity:
+--                       entity, table_name, rule (the foreign key)
 --     revert_waits      values that are written last: entity, n, field, value; is_alone if nothing else of the row changes
 
 create function bds_revert.past_names()
@@ -29,7 +28,7 @@ as $$
     where p.until is not null;
 $$;
 comment on function bds_revert.past_names() is
-    'For each period in which columns of an entity had other names than now, or were others, what they are called now '
+    'For each period in which columns of an entity were others, or had other names: their present names '
     '(bds_change_log.names_at), and which were text in another form (bds_change_log.texts_at)';
 
 create function bds_revert.require(company text, change_set uuid)
@@ -50,11 +49,11 @@ begin
     select min(l.id) as id, min(l.created_at) as at into first
     from bds.change_log l
     where l.company_id = company and l.change_set_id = change_set;
-    kept := bds.first_change(company);  -- with the log locked: no month goes until the end of the transaction
+    kept := bds.first_change(company);  -- with the log locked: no month is dropped until the end of the transaction
     if first.id is null and import.id is null then
         raise exception using errcode = 'BD002', message = format('company %s has no change set %s', company, change_set);
     elsif first.id is null and bds_revert.has_written(import)
-        -- older records may be missing: the oldest change that is kept is one of the change set
+        -- the oldest change that is kept is one of the change set: older ones may have been dropped
         or first.id <= kept and kept > 1 and date_trunc('month', first.at, 'UTC') > coalesce(import.started_at, '-infinity')
     then
         raise exception using
@@ -108,7 +107,7 @@ begin
 end
 $$;
 comment on function bds_revert.make_tables(bds.imports) is
-    'Makes the tables of an undo; BD004 if a temporary table of somebody else''s has such a name';
+    'Makes the tables of an undo; BD004 if another temporary table has such a name';
 
 create function bds_revert.selected(import bds.imports)
     returns text
@@ -150,7 +149,7 @@ begin
 end
 $$;
 comment on function bds_revert.read(bds.imports) is
-    'Makes the tables of an undo and fills revert_rows; returns the import with the number of rows and what is left alone';
+    'Makes the tables of an undo and fills revert_rows; returns the import with the number of rows and notices of what stays';
 
 create function bds_revert.read_records(company text, selected text, since timestamptz)
     returns bigint
@@ -186,7 +185,7 @@ begin
 end
 $$;
 comment on function bds_revert.read_records(text, text, timestamptz) is
-    'Fills revert_rows with what the selected records did, the first of them being made at that time; returns the number of rows';
+    'Fills revert_rows from the selected records, the first of which was made at that time; returns the number of rows';
 
 create function bds_revert.read_later(company text, selected text)
     returns void
@@ -209,7 +208,7 @@ begin
             join bds.change_log l on l.row_id = r.id and l.entity = r.entity and l.id > r.first_id
             left join bds_revert.past_names() p on p.entity = l.entity and l.created_at >= p.since and l.created_at < p.until
             where l.company_id = $1 and l.id > $2 and l.created_at >= $3 and not {selected}
-                -- a change of nothing but children, or of columns that were dropped since, is none of the row
+                -- the row itself is unchanged if only children changed, or columns that were dropped since
                 and (l.operation <> 'update' or l.old <> '{}' and (p.names is null or exists (
                     select from jsonb_object_keys(bds_change_log.old_at(l.old, p.names, p.texts)) k
                     join bds.fields f on f.entity = l.entity and f.name = k
@@ -223,7 +222,7 @@ begin
 end
 $$;
 comment on function bds_revert.read_later(text, text) is
-    'Notes in revert_rows the changes that others made later, and what they have replaced';
+    'Notes in revert_rows later changes by others, and the values that they have replaced';
 
 create function bds_revert.read_erased(company text)
     returns void
@@ -270,6 +269,5 @@ begin
 end
 $$;
 comment on function bds_revert.refuse_strangers() is
-    'Takes rows out of revert_rows, as errors, whose tables are not registered any more, were other ones then, or have no '
-    'columns of '
-    'their own: they stay';
+    'Takes rows out of revert_rows, as errors, whose tables are no longer registered, were others then, or have no column that can '
+    'be written: they stay';

@@ -1,4 +1,4 @@
--- Undoing: the rows of revert_rows as records of an import, which rows stay because of others, and how an import deletes them.
+-- Undoing: the rows of revert_rows as records of an import, the rows that stay because others refer to them, and their delete.
 
 create function bds_revert.compare(import bds.imports)
     returns void
@@ -16,7 +16,7 @@ begin
         perform bds_feed.show_progress(import, 'comparing', this.name, 3);
     end loop;
     perform bds_feed.filled(import, 'feed_gone');
-    loop  -- a row that stays may keep others
+    loop  -- a row that stays may refer to others, which then stay
         errors := (select count(*) from pg_temp.feed_errors);
         while bds_feed.find_used(import) loop
             insert into pg_temp.feed_errors (entity, ordinal, code, message)
@@ -36,12 +36,11 @@ begin
 end
 $$;
 comment on function bds_revert.compare(bds.imports) is
-    'Compares the rows of revert_rows with what is stored; fails those that others have changed, and those that stay because of '
-    'other rows';
+    'Compares the rows of revert_rows with what is stored; fails those that were changed later, and those to which rows refer that '
+    'stay';
 
--- No role of the service need be allowed to read other tables of the owner that refer to rows.  Those whose key would refuse the
--- delete do so; where it would not, the statistics of the transaction show that rows have changed or are gone
--- (bds_revert.delete_guarded).
+-- The service has no rights on tables of the owner that are not registered.  Their foreign keys refuse a delete, or change or
+-- delete rows with it; the statistics of the transaction show such rows (bds_revert.delete_guarded).
 
 create function bds_revert.note_referrers()
     returns void
@@ -49,7 +48,7 @@ create function bds_revert.note_referrers()
 as $$
 begin
     insert into pg_temp.revert_referrers (entity, table_name, rule)
-    with recursive reached (entity, table_name) as (  -- by the delete of a row: its table, and those of rows that go with it
+    with recursive reached (entity, table_name) as (  -- the tables from which a delete removes rows, by foreign keys
         select e.name, e.table_name from bds_feed.entities e join pg_temp.feed_entities f on f.name = e.name
         union
         select r.entity, u.table_name
@@ -103,7 +102,7 @@ begin
     from pg_temp.revert_referrers e
     join jsonb_each(bds_revert.losses()) l on l.key = e.table_name::oid::text
     where l.value <> before -> l.key
-        -- a trigger of the owner may have written where other rows are referred to
+        -- a trigger of the owner may have written to tables that refer to other rows
         and (first = 0 or first <> last or e.entity in (select g.entity from pg_temp.feed_gone g where g.n = first));
     if rule is not null then
         raise exception using
@@ -113,6 +112,5 @@ begin
 end
 $$;
 comment on function bds_revert.delete_guarded(text, bigint, bigint, text) is
-    'Deletes rows with the statement of bds_feed.delete_statement; raises 23503 as soon as rows of tables that are not '
-    'registered change or '
-    'go with them: those are references';
+    'Deletes rows with the statement of bds_feed.delete_statement; raises 23503 if the delete changes or deletes rows of tables '
+    'that are not registered';

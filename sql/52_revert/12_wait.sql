@@ -1,10 +1,8 @@
--- Undoing: values that have to wait, a unique one until the row that has it gets another or goes, and, in a circle of entities, a
--- reference until the row comes back to which it refers.  A row gets another value for the moment, which is logged as its change;
--- the true one is written last and settles that record, so that the log has one change of each row, from the old value to the new
--- one.
+-- Undoing: values that have to wait: a unique one until the row that has it is changed or deleted and, in a circle of entities, a
+-- reference until its row is created.  A row first gets a stand-in, which is logged as its change.  The final value is written last
+-- and completes that record, so that the log has one change of each row, from the old value to the new one.
 
--- A value for the moment is one that no row has: the first of these that the column's type and the table's checks accept of the
--- row.
+-- A stand-in is a value that no row has: the first of these that the column's type and the table's checks accept for the row.
 create function bds_revert.candidates(table_name regclass, this bds.import_columns)
     returns table (n bigint, expression text, checks text)
     language sql
@@ -31,11 +29,11 @@ as $$
     )
     select f.n, f.expression, coalesce(k.condition, 'true') from found f cross join checks k
     union all
-    -- if they accept none, one that they refuse: the error names the check
+    -- if the checks accept none, one that they refuse: the error names the check
     select f.n + 100, f.expression, 'true' from found f cross join checks k where k.condition is not null and f.n = 1;
 $$;
 comment on function bds_revert.candidates(regclass, bds.import_columns) is
-    'Values that a column may have for the moment, in their order, with what the checks of the table say of them';
+    'Candidates for the stand-in of a column, in their order, with the checks of the table';
 
 create function bds_revert.stand_in(table_name regclass, this bds.import_columns)
     returns text
@@ -50,7 +48,7 @@ as $$
                     from (
                         select case when pg_input_is_valid(e.value, {type:L}) then e.value::{type} end
                         from generate_series(1, 20) g (n) cross join lateral (select ({value})::text offset 0) e (value)
-                        where u."@k" > 0  -- evaluated for each row, though nothing else may depend on it
+                        where u."@k" > 0  -- evaluated for each row, even if nothing else depends on the row
                         offset 0
                     ) c ({column:I})
                     where c.{column:I} is not null and ({checks})
@@ -68,7 +66,7 @@ as $$
     where this.target is null;
 $$;
 comment on function bds_revert.stand_in(regclass, bds.import_columns) is
-    'The SQL of a value that a column may have for the moment, $1 being the company; null if there is none';
+    'The SQL of a stand-in for a column, $1 being the company; null if there is none';
 
 create function bds_revert.make_way(company text)
     returns void
@@ -120,7 +118,7 @@ begin
             $sql$,
             'rows', 'diff_' || this.name, 'entity', this.name, 'column', this.column_name, 'field', this.field, 'value', this.value,
             'type', this.sql_type, 'condition', this.condition,
-            -- without one a value stays, and the database tells what is in its way
+            -- without a stand-in the value is written at once, and the database refuses it if it has to wait
             'is_possible', case when this.required then 's.value is not null' else 'true' end
         ) using company;
     end loop;
@@ -130,7 +128,7 @@ begin
 end
 $$;
 comment on function bds_revert.make_way(text) is
-    'Puts off the values that have to wait: rows get another value for the moment';
+    'Replaces the values that have to wait with stand-ins, and notes them in revert_waits';
 
 create function bds_revert.apply(import bds.imports)
     returns void
@@ -155,6 +153,5 @@ begin
 end
 $$;
 comment on function bds_revert.apply(bds.imports) is
-    'Writes what was compared, as bds_feed.apply does, then the values that have waited: as part of the records that rows have '
-    'already, '
-    'else with records of their own';
+    'Writes what was compared, as bds_feed.apply does, then the values that have waited: these complete the records that rows have '
+    'already, or get records of their own';

@@ -1,5 +1,5 @@
--- Undoing: whether the rows are as they were to become, when all are written.  A trigger of the owner may have changed, removed or
--- kept some: these are written once more, and if a row still differs, nothing is undone.
+-- Undoing: whether the rows have their new values when all are written.  A trigger of the owner may have changed, removed or kept
+-- some: these are written once more, and if a row still differs, nothing is undone.
 
 create function bds_revert.verify(import bds.imports)
     returns void
@@ -10,7 +10,7 @@ declare
     odd  jsonb;
 begin
     begin
-        -- triggers and checks that wait for the end of the transaction: now, while what they do can be seen
+        -- deferred triggers and checks run now, so that what they do is compared
         set constraints all immediate;
     exception when others then
         if not bds_feed.is_fault_of_rows(sqlstate) then
@@ -38,9 +38,8 @@ begin
 end
 $$;
 comment on function bds_revert.verify(bds.imports) is
-    'Writes rows once more that are not as they were to become; BDF01, with the hint all, has in its detail those that still are '
-    'not. '
-    'BDF03 if a constraint that waited is violated';
+    'Writes rows once more that differ from their new values; the detail of BDF01, with the hint all, is those that still do. '
+    'BDF03 if a deferred constraint is violated';
 
 create function bds_revert.odd_rows(company text)
     returns jsonb
@@ -73,4 +72,4 @@ begin
 end
 $$;
 comment on function bds_revert.odd_rows(text) is
-    'Errors of the rows that are not as they were to become, up to 10,000 of an entity, null if there are none';
+    'Errors of the rows that differ from their new values, up to 10,000 of an entity, null if there are none';

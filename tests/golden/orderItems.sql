@@ -1133,13 +1133,7 @@ id bigint, is_whole boolean, keeps boolean
 
 item_orderItems
 ordinal bigint, home bigint, shape bigint, key bigint, target bigint, was bigint
-, h1 bigint
-, h2 bigint
-, h3 bigint
-, h4 bigint
-, t1 bigint
-, t4 bigint
-
+    , h1 bigint, h2 bigint, h3 bigint, h4 bigint, t1 bigint, t4 bigint
 
 lookup_orderItems_order
 lookup text {storage}, kind text {storage}, value text {storage}
@@ -1209,12 +1203,12 @@ begin
         where (m.id_kind <> all ('{id}') or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong;
     end if;
     if '@id' = any ($2) then
-        -- without a lookup of its own the record would have been matched by the value: only named ones can meet another's here
-        update pg_temp."map_orderItems" m set failed = true  -- at once: what they do not come to be called is left to others
+        -- a record without a lookup of its own matches the row with its value; only others can have the value of another row
+        update pg_temp."map_orderItems" m set failed = true  -- at once: other records may then have its unique values
         from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = m.ordinal and m.id is not null;
     end if;
     if not exists (select from pg_temp."map_orderItems" m offset 1) then
-        return;  -- one record cannot have what another has
+        return;  -- one record has no duplicate
     end if;
     if true then
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -1233,7 +1227,7 @@ begin
             select from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
         );
         if found then
-            update pg_temp."map_orderItems" m set failed = true  -- at once: no lookup may find them
+            update pg_temp."map_orderItems" m set failed = true  -- at once: no lookup may find it
             from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
         end if;
     end if;
@@ -1277,7 +1271,7 @@ begin
             'expected id of the row to update, or @where'),
         (m.operation = 'update' and m.is_new and s."@where" is null and n.lookup is not null, null, 'not_found',
             format('orderItems has no row %s to update', left(n.lookup, 100))),
-        -- a row that is gone already may be deleted again
+        -- to delete a row that does not exist is no error
         (m.operation = 'delete' and m.is_new and n.identity is null, null, 'required', 'expected id of the row to delete')
     ) as v (is_wrong, field, code, message)
     where (m.operation <> 'upsert' or s."@where" is not null) and v.is_wrong and not exists (
@@ -1290,7 +1284,7 @@ begin
     if $1 && '{@operation,@where}' then
         perform bds_import."check_operations_orderItems"();
     end if;
-    -- what its own lookup does not find is not a new row, and what was refused was not missing
+    -- a record whose lookup finds no row is not new, and a refused value is not missing
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select 'orderItems', m.ordinal, v.field, 'required', v.field || ' is required'
     from pg_temp."map_orderItems" m join pg_temp."staged_orderItems" s on s."@ordinal" = m.ordinal
@@ -1312,7 +1306,7 @@ begin
         from pg_temp."diff_orderItems" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not (((price > '-Infinity'::numeric) AND (price < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1323,7 +1317,7 @@ begin
         from pg_temp."diff_orderItems" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not (((quantity > '-Infinity'::numeric) AND (quantity < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1394,7 +1388,7 @@ bds_import."compared_orderItems"(text,boolean) returns TABLE("@ordinal" bigint, 
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
     p.message as "@message", v.description, v.quantity, v.price, v.order_id, v.product_id
 from (
-    -- what was erased cannot come back: a row that stays keeps what it has
+    -- an erased value cannot be restored: the row keeps its present one
     select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = 'orderItems' offset 0
 ) r
 left join data.order_items t on t.company_id = (select $1) and t.id = r.id
@@ -1424,7 +1418,7 @@ cross join lateral (
         when t.id is null then 'create'
         when r.erased is not null or d.differs then 'update'
     end as action,
-    -- a quick look: of most rows nothing of what follows is true
+    -- most rows need none of the checks that follow
     r.later is not null or r.erased is not null or d.unfit is not null or r.existed and (
         t.id is null and not r.is_whole or v.quantity is null or v.order_id is null
     ) as is_suspect
@@ -1434,7 +1428,7 @@ left join lateral (
     from (values
         (1, a.action = 'create' and not r.is_whole, null, 'conflict',
             format('change %s by %s has deleted it', r.later, r.later_by)),
-        -- forced, what else there is of the row is undone
+        -- with force the other values of the row are undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),
         (3, d.unfit is not null, d.unfit, 'conflict',
@@ -1555,7 +1549,7 @@ end
 
 bds_import."find_absent_orderItems"(text) returns void language plpgsql
 begin
-    -- failed records may stand for any row: if all of them failed, or if what identifies their row is what is wrong
+    -- the row of a failed record is unknown if all of them failed, or if what identifies the row is wrong
     if exists (
         select from pg_temp.feed_entities f
         where f.name = 'orderItems' and f.failed > 0 and (f.failed = f.rows or exists (
@@ -1603,7 +1597,7 @@ begin
             problem := true;
         end;
     end loop;
-    delete from pg_temp.feed_gone g  -- the first record that names a row has it
+    delete from pg_temp.feed_gone g  -- a row belongs to its first record
     using (
         select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
         from pg_temp.feed_gone o where o.entity = 'orderItems' and o.kind = 'record'
@@ -1612,7 +1606,7 @@ begin
     if problem then
         perform bds_import."keep_orderItems"(import);
     end if;
-    update pg_temp.feed_entities f  -- what is gone already
+    update pg_temp.feed_entities f  -- rows that do not exist
     set unchanged = f.unchanged + m.rows
     from (select count(*) as rows from pg_temp."map_orderItems" o where o.phase = 3 and o.is_new and not o.failed) m
     where f.name = 'orderItems';
@@ -1629,7 +1623,7 @@ select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
     r.id is not null and i."@operation" is distinct from 'delete', false, i."@id", bds_feed.lookup_kind(i."@id"),
     i."@home", 0::bigint | case when i."description" is null then 0 else 1 end | case when i."quantity" is null then 0 else 2 end | case when i."price" is null then 0 else 4 end | case when i."product" is null then 0 else 8 end
 from (
-    -- an item of a new parent is new, and its id is taken ahead: these rows come in the order of the document
+    -- an item of a new parent is new and gets its id here, in the order of the document
     select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@nth",
         case
             when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete'
@@ -1645,7 +1639,7 @@ from (
     left join pg_temp."ref_orderItems_product" "ref_product" on 'product' = any ($2) and "ref_product".lookup = s."product"
     cross join lateral (select coalesce(case when not p.is_new then p.target end, "ref_order".id)
          as id) u
-    -- what is to be created, carries an id or is a condition is like no row
+    -- an item that creates, has an id or is a condition is not compared
     cross join lateral (
         select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id
     ) h
@@ -1693,13 +1687,13 @@ end
 
 bds_import."link_equals_orderItems"(bds.imports,text[],boolean) returns void language plpgsql
 begin
-    -- items that give the same fields agree with the same rows: none gains by the row of another
+    -- among items with the same fields, equal ones agree with the same rows: exchanging their rows changes nothing
     insert into pg_temp."home_orderItems"
     select m.home, min(m.shape) <> max(m.shape), not 'orderItems' = any (import.remove_all)
     from pg_temp."map_orderItems" m where m.home is not null
     group by m.home having bool_or(m.is_new);
     perform bds_feed.filled(import, 'home_orderItems');
-    if bds_feed.is_open('staged_orders') then  -- not if the document has only items at the top
+    if bds_feed.is_open('staged_orders') then  -- closed if the document has only items at the top
         update pg_temp."home_orderItems" h set keeps = false
         from pg_temp."map_orders" p join pg_temp."staged_orders" s on s."@ordinal" = p.ordinal
         where p.target = h.id and s."items@present";
@@ -1830,7 +1824,7 @@ end
 
 bds_import."link_paths_orderItems"(bds.imports) returns void language plpgsql
 declare
-    deepest int;  -- so many items have to move for one
+    deepest int;  -- the number of items that get another row for one to get its first
 begin
     <<search>> loop
         delete from pg_temp."way_orderItems";
@@ -1840,7 +1834,7 @@ begin
         deepest := 0;
         loop
             perform bds_feed.filled(import, 'way_orderItems');
-            -- not exists, for which the planner would hope to find one soon
+            -- count, because the planner would expect exists to end early
             exit when (
                 select count(*) from pg_temp."way_orderItems" w join pg_temp."item_orderItems" i on i.key = w.key
                 where i.target is null and w.level = deepest) > 0;
@@ -1853,7 +1847,7 @@ begin
             exit search when not found;
             deepest := deepest + 1;
         end loop;
-        for depth in reverse deepest .. 0 loop  -- an item that loses its row at one level takes one of the next
+        for depth in reverse deepest .. 0 loop  -- an item that loses its row at one level gets one of the next
             with taken as (
                 select distinct on (o.id) i.ordinal, o.id
                 from (
@@ -1898,7 +1892,7 @@ end
 
 bds_import."link_weights_orderItems"(bds.imports) returns void language plpgsql
 begin
-    -- an item that gives less than another, which still has no row, is open with it: that one may want the row more
+    -- an item with a part of the fields of another, which still has no row, is scored again: its row may fit the other better
     update pg_temp."item_orderItems" i set target = null, was = i.target
     where i.target is not null and exists (
         select from pg_temp."item_orderItems" o
@@ -1997,7 +1991,7 @@ from (
     from pg_temp."staged_orderItems" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
-    -- what a mass update writes names no row
+    -- the unique fields of a mass update are values to write
     left join lateral (select ) as n on s."@where" is null
     offset 0
 ) s
@@ -2016,7 +2010,7 @@ left join pg_temp."ref_orderItems_product" "ref_product" on $4 and 'product' = a
 bds_import."name_orderItems"(bds.imports,text[]) returns void language plpgsql
 declare
     looked  record;
-    outside boolean;  -- what it refers to is known before the rows of its family
+    outside boolean;  -- it refers only to rows outside of its family
 begin
     perform bds_feed.show_progress(import, 'comparing', 'orderItems', 0);
     perform bds_import."look_at_orderItems"();
@@ -2032,7 +2026,7 @@ begin
 end
 
 bds_import."named_orderItems_order"(text,text[]) returns TABLE(lookup text, kind text, id bigint) language sql
--- the document's own rows first: theirs is the state that the import leaves
+-- rows of the document come first: the import writes them
 select d.lookup, d.kind, coalesce(
     "old_id".id, "new_code".target, "old_code".id
 )
@@ -2050,7 +2044,7 @@ left join data.orders "old_code"
     on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
 
 bds_import."named_orderItems_product"(text,text[]) returns TABLE(lookup text, kind text, id bigint) language sql
--- the document's own rows first: theirs is the state that the import leaves
+-- rows of the document come first: the import writes them
 select d.lookup, d.kind, coalesce(
     "old_id".id, "new_code".target, "old_code".id, "new_barcode".target, "old_barcode".id
 )
@@ -2128,7 +2122,7 @@ where not m.failed and case
 end
 
 bds_import."paths_orderItems"() returns TABLE(ordinal bigint, path text, record text) language sql
--- a record without parent stands in the collection of its entity
+-- a record without parent is in the collection of its entity
 with staged as (
     select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
         coalesce(bds_feed.staged_text(s."@id")) as record
@@ -2256,7 +2250,7 @@ declare
     odd text;
 begin
     insert into pg_temp."staged_orderItems" select * from jsonb_populate_recordset(null::pg_temp."staged_orderItems", $1);
-    -- a member that is no column would be lost
+    -- jsonb_populate_recordset ignores members that are not columns
     select string_agg(distinct k, ', ') into odd
     from jsonb_array_elements($1) r cross join jsonb_object_keys(r) k
     where k not in ('@ordinal', '@parent', '@position', '@id', '@operation', '@where', '@lookups'
@@ -2330,30 +2324,20 @@ begin
     select s.ordinal, s.id, s.weight,
         case when s.was = s.id then -2 when s.nth = s.nth_row then -1 else abs(hashint8extended(s.ordinal, s.id) / 2) end
     from (
-        select p.*, case when p.shape = 0 then 1e-9 else 0 end  -- an item that gives nothing may be any row
+        select p.*, case when p.shape = 0 then 1e-9 else 0 end  -- an item without fields fits any row
             + case p.h1 = p.r1 when true then agrees[1] when false then differs[1] else 0 end
             + case p.h2 = p.r2 when true then agrees[2] when false then differs[2] else 0 end
             + case p.h3 = p.r3 when true then agrees[3] when false then differs[3] else 0 end
             + case p.h4 = p.r4 when true then agrees[4] when false then differs[4] else 0 end
             as weight, 0 + case when p.h1 = p.r1 then 3 else 0 end + case when p.h4 = p.r4 then 3 else 0 end as if_rare
         from (
-            -- rows of about the same number, and those that agree in a value that few of the others have
+            -- pairs with similar numbers in their parent, and those that agree in a rare value
             select i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth as nth_row
-                , i.h1, r.h1 as r1
-                , i.h2, r.h2 as r2
-                , i.h3, r.h3 as r3
-                , i.h4, r.h4 as r4
-                , i.t1
-                , i.t4
+                , i.h1, r.h1 as r1, i.h2, r.h2 as r2, i.h3, r.h3 as r3, i.h4, r.h4 as r4, i.t1, i.t4
             from i cross join (values (-1), (0), (1)) as d (part) join r on r.home = i.home and r.nth / 32 = i.nth / 32 + d.part
             union all
             select distinct i.ordinal, i.was, i.shape, i.keeps, i.nth, r.id, r.nth
-                , i.h1, r.h1
-                , i.h2, r.h2
-                , i.h3, r.h3
-                , i.h4, r.h4
-                , i.t1
-                , i.t4
+                , i.h1, r.h1, i.h2, r.h2, i.h3, r.h3, i.h4, r.h4, i.t1, i.t4
             from (
                 select i.*, v.hash from i cross join lateral (values (null::bigint), (i.h1), (i.h2), (i.h3), (i.h4)) as v (hash)
                 where i.home in (select c.home from crowded c)

@@ -1199,7 +1199,7 @@ begin
         where (m.id_kind <> all ('{id,code,barcode}') or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong;
     end if;
     if '@id' = any ($2) then
-        -- without a lookup of its own the record would have been matched by the value: only named ones can meet another's here
+        -- a record without a lookup of its own matches the row with its value; only others can have the value of another row
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select 'products', m.ordinal, 'code', 'already_exists', format('row %s has %s %L', t.id, 'code', m.key_code)
         from pg_temp."map_products" m
@@ -1210,11 +1210,11 @@ begin
         from pg_temp."map_products" m
         join data.products t on t.company_id = (select import.company_id) and t.barcode = m.key_barcode
         where m.id is not null and m.phase <> 3 and t.id <> m.target;
-        update pg_temp."map_products" m set failed = true  -- at once: what they do not come to be called is left to others
+        update pg_temp."map_products" m set failed = true  -- at once: other records may then have its unique values
         from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and m.id is not null;
     end if;
     if not exists (select from pg_temp."map_products" m offset 1) then
-        return;  -- one record cannot have what another has
+        return;  -- one record has no duplicate
     end if;
     if true then
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -1233,7 +1233,7 @@ begin
             select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
         );
         if found then
-            update pg_temp."map_products" m set failed = true  -- at once: no lookup may find them
+            update pg_temp."map_products" m set failed = true  -- at once: no lookup may find it
             from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
         end if;
     end if;
@@ -1256,7 +1256,7 @@ begin
             select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
         );
         if found then
-            update pg_temp."map_products" m set failed = true  -- at once: no lookup may find them
+            update pg_temp."map_products" m set failed = true  -- at once: no lookup may find it
             from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
         end if;
     end if;
@@ -1279,7 +1279,7 @@ begin
             select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
         );
         if found then
-            update pg_temp."map_products" m set failed = true  -- at once: no lookup may find them
+            update pg_temp."map_products" m set failed = true  -- at once: no lookup may find it
             from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
         end if;
     end if;
@@ -1310,7 +1310,7 @@ begin
             'expected id or code or barcode of the row to update, or @where'),
         (m.operation = 'update' and m.is_new and s."@where" is null and n.lookup is not null, null, 'not_found',
             format('products has no row %s to update', left(n.lookup, 100))),
-        -- a row that is gone already may be deleted again
+        -- to delete a row that does not exist is no error
         (m.operation = 'delete' and m.is_new and n.identity is null, null, 'required', 'expected id or code or barcode of the row to delete')
     ) as v (is_wrong, field, code, message)
     where (m.operation <> 'upsert' or s."@where" is not null) and v.is_wrong and not exists (
@@ -1337,7 +1337,7 @@ begin
             select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.field = v.field
         );
     end if;
-    -- what its own lookup does not find is not a new row, and what was refused was not missing
+    -- a record whose lookup finds no row is not new, and a refused value is not missing
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select 'products', m.ordinal, v.field, 'required', v.field || ' is required'
     from pg_temp."map_products" m join pg_temp."staged_products" s on s."@ordinal" = m.ordinal
@@ -1360,7 +1360,7 @@ begin
         from pg_temp."diff_products" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not (((price > '-Infinity'::numeric) AND (price < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1440,7 +1440,7 @@ bds_import.compared_products(text,boolean) returns TABLE("@ordinal" bigint, id b
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
     p.message as "@message", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
 from (
-    -- what was erased cannot come back: a row that stays keeps what it has
+    -- an erased value cannot be restored: the row keeps its present one
     select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = 'products' offset 0
 ) r
 left join data.products t on t.company_id = (select $1) and t.id = r.id
@@ -1476,7 +1476,7 @@ cross join lateral (
         when t.id is null then 'create'
         when r.erased is not null or d.differs then 'update'
     end as action,
-    -- a quick look: of most rows nothing of what follows is true
+    -- most rows need none of the checks that follow
     r.later is not null or r.erased is not null or d.unfit is not null or r.existed and (
         t.id is null and not r.is_whole or v.code is null or v.name is null or v.active is null
     ) as is_suspect
@@ -1486,7 +1486,7 @@ left join lateral (
     from (values
         (1, a.action = 'create' and not r.is_whole, null, 'conflict',
             format('change %s by %s has deleted it', r.later, r.later_by)),
-        -- forced, what else there is of the row is undone
+        -- with force the other values of the row are undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),
         (3, d.unfit is not null, d.unfit, 'conflict',
@@ -1623,7 +1623,7 @@ end
 
 bds_import.find_absent_products(text) returns void language plpgsql
 begin
-    -- failed records may stand for any row: if all of them failed, or if what identifies their row is what is wrong
+    -- the row of a failed record is unknown if all of them failed, or if what identifies the row is wrong
     if exists (
         select from pg_temp.feed_entities f
         where f.name = 'products' and f.failed > 0 and (f.failed = f.rows or exists (
@@ -1671,7 +1671,7 @@ begin
             problem := true;
         end;
     end loop;
-    delete from pg_temp.feed_gone g  -- the first record that names a row has it
+    delete from pg_temp.feed_gone g  -- a row belongs to its first record
     using (
         select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
         from pg_temp.feed_gone o where o.entity = 'products' and o.kind = 'record'
@@ -1680,7 +1680,7 @@ begin
     if problem then
         perform bds_import."keep_products"(import);
     end if;
-    update pg_temp.feed_entities f  -- what is gone already
+    update pg_temp.feed_entities f  -- rows that do not exist
     set unchanged = f.unchanged + m.rows
     from (select count(*) as rows from pg_temp."map_products" o where o.phase = 3 and o.is_new and not o.failed) m
     where f.name = 'products';
@@ -1698,7 +1698,7 @@ begin
             where s."variants@present" and p.phase = 1 and not p.failed and not p.is_new
             offset 0
         ) c
-        -- a record that failed protects its row, too
+        -- the row of a failed record stays, too
         where not exists (select from pg_temp."map_productVariants" m where m.target = c.id);
     end if;
 end
@@ -1856,12 +1856,12 @@ end
 
 bds_import.match_products(bds.imports,text[],boolean,boolean) returns void language plpgsql
 declare
-    -- a record with one identifying field cannot contradict itself
+    -- the identifying field of the document, if there is only one: then no record is ambiguous
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
         from unnest(array['code', 'barcode']) k where k = any ($2));
 begin
-    -- the ids of new rows are taken ahead, so that references to them are known before they are written; they follow the document
+    -- new rows get their ids, in the order of the document, before they are written: references need them
     if sole is null then
         insert into pg_temp."map_products"
         select o.ordinal, o.parent, o.position, o.phase, o.operation,
@@ -1922,7 +1922,7 @@ from (
     from pg_temp."staged_products" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
-    -- what a mass update writes names no row
+    -- the unique fields of a mass update are values to write
     left join lateral (select bds_feed.staged_text(s."code") as "code", bds_feed.staged_text(s."barcode") as "barcode") as n on s."@where" is null
     offset 0
 ) s
@@ -1969,7 +1969,7 @@ from (
     from pg_temp."staged_products" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
-    -- what a mass update writes names no row
+    -- the unique fields of a mass update are values to write
     left join lateral (select bds_feed.staged_text(s."code") as "code", bds_feed.staged_text(s."barcode") as "barcode") as n on s."@where" is null
     offset 0
 ) s
@@ -2010,7 +2010,7 @@ from (
     from pg_temp."staged_products" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
-    -- what a mass update writes names no row
+    -- the unique fields of a mass update are values to write
     left join lateral (select bds_feed.staged_text(s."code") as "code", bds_feed.staged_text(s."barcode") as "barcode") as n on s."@where" is null
     offset 0
 ) s
@@ -2026,7 +2026,7 @@ left join pg_temp."ref_products_unit" "ref_unit" on $4 and 'unit' = any ($2) and
 bds_import.name_products(bds.imports,text[]) returns void language plpgsql
 declare
     looked  record;
-    outside boolean;  -- what it refers to is known before the rows of its family
+    outside boolean;  -- it refers only to rows outside of its family
 begin
     perform bds_feed.show_progress(import, 'comparing', 'products', 0);
     perform bds_import."look_at_products"();
@@ -2038,14 +2038,14 @@ begin
     if outside then
         perform bds_import."refer_products"(import, looked.columns);
     end if;
-    -- where its parent's rows are not mapped yet, it is not known either whether it has moved to another
+    -- whether a row has moved to another parent can be compared only when the parent's rows are mapped
     perform bds_import."match_products"(import, looked.columns, looked.is_valid, outside and not (false));
     perform bds_import."check_products"(looked.columns);
     perform bds_feed.show_progress(import, 'comparing', 'products', 1);
 end
 
 bds_import.named_products_category(text,text[]) returns TABLE(lookup text, kind text, id bigint) language sql
--- the document's own rows first: theirs is the state that the import leaves
+-- rows of the document come first: the import writes them
 select d.lookup, d.kind, coalesce(
     "old_id".id, "new_code".target, "old_code".id
 )
@@ -2063,7 +2063,7 @@ left join data.categories "old_code"
     on 'code' = any ($2) and "old_code".company_id = (select $1) and "old_code".code = d."value_code"
 
 bds_import.named_products_unit(text,text[]) returns TABLE(lookup text, kind text, id bigint) language sql
--- the document's own rows first: theirs is the state that the import leaves
+-- rows of the document come first: the import writes them
 select d.lookup, d.kind, coalesce(
     "old_id".id, "new_code".target, "old_code".id
 )
@@ -2151,7 +2151,7 @@ where not m.failed and case
 end
 
 bds_import.paths_products() returns TABLE(ordinal bigint, path text, record text) language sql
--- a record without parent stands in the collection of its entity
+-- a record without parent is in the collection of its entity
 with staged as (
     select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
         coalesce(bds_feed.staged_text(s."@id"), 'code:' || bds_feed.staged_text(s."code"), 'barcode:' || bds_feed.staged_text(s."barcode")) as record
@@ -2289,7 +2289,7 @@ declare
     odd text;
 begin
     insert into pg_temp."staged_products" select * from jsonb_populate_recordset(null::pg_temp."staged_products", $1);
-    -- a member that is no column would be lost
+    -- jsonb_populate_recordset ignores members that are not columns
     select string_agg(distinct k, ', ') into odd
     from jsonb_array_elements($1) r cross join jsonb_object_keys(r) k
     where k not in ('@ordinal', '@parent', '@position', '@id', '@operation', '@where', '@lookups'

@@ -1731,17 +1731,17 @@ begin
         where (m.id_kind <> all ('{id,code}') or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong;
     end if;
     if '@id' = any ($2) then
-        -- without a lookup of its own the record would have been matched by the value: only named ones can meet another's here
+        -- a record without a lookup of its own matches the row with its value; only others can have the value of another row
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select 'samples', m.ordinal, 'code', 'already_exists', format('row %s has %s %L', t.id, 'code', m.key_code)
         from pg_temp."map_samples" m
         join data.samples t on t.company_id = (select import.company_id) and t.code = m.key_code
         where m.id is not null and m.phase <> 3 and t.id <> m.target;
-        update pg_temp."map_samples" m set failed = true  -- at once: what they do not come to be called is left to others
+        update pg_temp."map_samples" m set failed = true  -- at once: other records may then have its unique values
         from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and m.id is not null;
     end if;
     if not exists (select from pg_temp."map_samples" m offset 1) then
-        return;  -- one record cannot have what another has
+        return;  -- one record has no duplicate
     end if;
     if true then
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -1760,7 +1760,7 @@ begin
             select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
         );
         if found then
-            update pg_temp."map_samples" m set failed = true  -- at once: no lookup may find them
+            update pg_temp."map_samples" m set failed = true  -- at once: no lookup may find it
             from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
         end if;
     end if;
@@ -1783,7 +1783,7 @@ begin
             select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
         );
         if found then
-            update pg_temp."map_samples" m set failed = true  -- at once: no lookup may find them
+            update pg_temp."map_samples" m set failed = true  -- at once: no lookup may find it
             from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
         end if;
     end if;
@@ -1814,7 +1814,7 @@ begin
             'expected id or code of the row to update, or @where'),
         (m.operation = 'update' and m.is_new and s."@where" is null and n.lookup is not null, null, 'not_found',
             format('samples has no row %s to update', left(n.lookup, 100))),
-        -- a row that is gone already may be deleted again
+        -- to delete a row that does not exist is no error
         (m.operation = 'delete' and m.is_new and n.identity is null, null, 'required', 'expected id or code of the row to delete')
     ) as v (is_wrong, field, code, message)
     where (m.operation <> 'upsert' or s."@where" is not null) and v.is_wrong and not exists (
@@ -1830,7 +1830,7 @@ begin
         from pg_temp."diff_samples" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not (((amount > '-Infinity'::numeric) AND (amount < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1841,7 +1841,7 @@ begin
         from pg_temp."diff_samples" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not (((at >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (at < '10000-01-01 00:00:00+00'::timestamp with time zone))) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1852,7 +1852,7 @@ begin
         from pg_temp."diff_samples" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not (((day >= '0001-01-01'::date) AND (day <= '9999-12-31'::date))) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1863,7 +1863,7 @@ begin
         from pg_temp."diff_samples" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not ((document <> 'null'::jsonb)) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1874,7 +1874,7 @@ begin
         from pg_temp."diff_samples" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not (((double > '-Infinity'::double precision) AND (double < 'Infinity'::double precision))) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1885,7 +1885,7 @@ begin
         from pg_temp."diff_samples" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not (((free > '-Infinity'::numeric) AND (free < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1896,7 +1896,7 @@ begin
         from pg_temp."diff_samples" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not (((single > '-Infinity'::real) AND (single < 'Infinity'::real))) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1907,7 +1907,7 @@ begin
         from pg_temp."diff_samples" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
             and (select not (((span > '-infinity'::interval) AND (span < 'infinity'::interval))) from (select import.company_id as company_id, d.*) as row_to_be);
-    exception when others then  -- of some record the rule is not even false: the writing finds which
+    exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
         end if;
@@ -1932,7 +1932,7 @@ begin
             select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.field = v.field
         );
     end if;
-    -- what its own lookup does not find is not a new row, and what was refused was not missing
+    -- a record whose lookup finds no row is not new, and a refused value is not missing
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select 'samples', m.ordinal, v.field, 'required', v.field || ' is required'
     from pg_temp."map_samples" m join pg_temp."staged_samples" s on s."@ordinal" = m.ordinal
@@ -2016,7 +2016,7 @@ bds_import.compared_samples(text,boolean) returns TABLE("@ordinal" bigint, id bi
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
     p.message as "@message", v.code, v.words, v.short, v.padded, v.mood, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
 from (
-    -- what was erased cannot come back: a row that stays keeps what it has
+    -- an erased value cannot be restored: the row keeps its present one
     select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = 'samples' offset 0
 ) r
 left join data.samples t on t.company_id = (select $1) and t.id = r.id
@@ -2078,7 +2078,7 @@ cross join lateral (
         when t.id is null then 'create'
         when r.erased is not null or d.differs then 'update'
     end as action,
-    -- a quick look: of most rows nothing of what follows is true
+    -- most rows need none of the checks that follow
     r.later is not null or r.erased is not null or d.unfit is not null or r.existed and (
         t.id is null and not r.is_whole or v.code is null
     ) as is_suspect
@@ -2088,7 +2088,7 @@ left join lateral (
     from (values
         (1, a.action = 'create' and not r.is_whole, null, 'conflict',
             format('change %s by %s has deleted it', r.later, r.later_by)),
-        -- forced, what else there is of the row is undone
+        -- with force the other values of the row are undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),
         (3, d.unfit is not null, d.unfit, 'conflict',
@@ -2225,7 +2225,7 @@ end
 
 bds_import.find_absent_samples(text) returns void language plpgsql
 begin
-    -- failed records may stand for any row: if all of them failed, or if what identifies their row is what is wrong
+    -- the row of a failed record is unknown if all of them failed, or if what identifies the row is wrong
     if exists (
         select from pg_temp.feed_entities f
         where f.name = 'samples' and f.failed > 0 and (f.failed = f.rows or exists (
@@ -2273,7 +2273,7 @@ begin
             problem := true;
         end;
     end loop;
-    delete from pg_temp.feed_gone g  -- the first record that names a row has it
+    delete from pg_temp.feed_gone g  -- a row belongs to its first record
     using (
         select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
         from pg_temp.feed_gone o where o.entity = 'samples' and o.kind = 'record'
@@ -2282,7 +2282,7 @@ begin
     if problem then
         perform bds_import."keep_samples"(import);
     end if;
-    update pg_temp.feed_entities f  -- what is gone already
+    update pg_temp.feed_entities f  -- rows that do not exist
     set unchanged = f.unchanged + m.rows
     from (select count(*) as rows from pg_temp."map_samples" o where o.phase = 3 and o.is_new and not o.failed) m
     where f.name = 'samples';
@@ -2463,12 +2463,12 @@ end
 
 bds_import.match_samples(bds.imports,text[],boolean,boolean) returns void language plpgsql
 declare
-    -- a record with one identifying field cannot contradict itself
+    -- the identifying field of the document, if there is only one: then no record is ambiguous
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
         from unnest(array['code']) k where k = any ($2));
 begin
-    -- the ids of new rows are taken ahead, so that references to them are known before they are written; they follow the document
+    -- new rows get their ids, in the order of the document, before they are written: references need them
     if sole is null then
         insert into pg_temp."map_samples"
         select o.ordinal, o.parent, o.position, o.phase, o.operation,
@@ -2531,7 +2531,7 @@ from (
     from pg_temp."staged_samples" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
-    -- what a mass update writes names no row
+    -- the unique fields of a mass update are values to write
     left join lateral (select bds_feed.staged_text(s."code") as "code") as n on s."@where" is null
     offset 0
 ) s
@@ -2583,7 +2583,7 @@ from (
     from pg_temp."staged_samples" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
-    -- what a mass update writes names no row
+    -- the unique fields of a mass update are values to write
     left join lateral (select bds_feed.staged_text(s."code") as "code") as n on s."@where" is null
     offset 0
 ) s
@@ -2596,7 +2596,7 @@ cross join lateral (
 bds_import.name_samples(bds.imports,text[]) returns void language plpgsql
 declare
     looked  record;
-    outside boolean;  -- what it refers to is known before the rows of its family
+    outside boolean;  -- it refers only to rows outside of its family
 begin
     perform bds_feed.show_progress(import, 'comparing', 'samples', 0);
     perform bds_import."look_at_samples"();
@@ -2608,7 +2608,7 @@ begin
     if outside then
         perform bds_import."refer_samples"(import, looked.columns);
     end if;
-    -- where its parent's rows are not mapped yet, it is not known either whether it has moved to another
+    -- whether a row has moved to another parent can be compared only when the parent's rows are mapped
     perform bds_import."match_samples"(import, looked.columns, looked.is_valid, outside and not (false));
     perform bds_import."check_samples"(looked.columns);
     perform bds_feed.show_progress(import, 'comparing', 'samples', 1);
@@ -2750,7 +2750,7 @@ where not m.failed and case
 end
 
 bds_import.paths_samples() returns TABLE(ordinal bigint, path text, record text) language sql
--- a record without parent stands in the collection of its entity
+-- a record without parent is in the collection of its entity
 with staged as (
     select s."@ordinal" as ordinal, s."@parent" as parent, coalesce(s."@position", s."@ordinal") as position,
         coalesce(bds_feed.staged_text(s."@id"), 'code:' || bds_feed.staged_text(s."code")) as record
@@ -2869,7 +2869,7 @@ declare
     odd text;
 begin
     insert into pg_temp."staged_samples" select * from jsonb_populate_recordset(null::pg_temp."staged_samples", $1);
-    -- a member that is no column would be lost
+    -- jsonb_populate_recordset ignores members that are not columns
     select string_agg(distinct k, ', ') into odd
     from jsonb_array_elements($1) r cross join jsonb_object_keys(r) k
     where k not in ('@ordinal', '@parent', '@position', '@id', '@operation', '@where', '@lookups'
