@@ -1,4 +1,4 @@
--- Imports as a SQL API.  What is staged in as many transactions as it takes is run in another:
+-- Imports as a SQL API.  Rows are staged in any number of transactions, and the import runs in another one:
 --
 --     select bds.import_begin('acme', 'me');                                       -- the import's id
 --     select bds.import_stage('acme', <id>, 'products');                           -- a table to copy into
@@ -11,8 +11,8 @@
 -- row's own "@id" is a lookup such as code:X.  "@operation" is create, update, upsert or delete; "@where", with update or delete,
 -- is a condition in SQL over the entity's view that selects the rows.
 --
--- What is staged belongs to the role bds_importer, and the functions that touch it run as that role, under the row level security
--- of the caller's company: callers may put rows in, of the company that they have named, and no more.
+-- Staging tables belong to the role bds_importer, and the functions that use them run as that role, under the row level security of
+-- the caller's company: callers can only insert rows, of the company that they have named.
 
 create function bds_feed.enter_company(company text)
     returns void
@@ -53,8 +53,7 @@ begin
 end
 $$;
 comment on function bds_feed.open_import(text, uuid, text) is
-    'The import; raises BD002 if there is none, BD004 if its state is not the wanted one, and ends one that goes on although it '
-    'was cancelled';
+    'The import; raises BD002 if there is none, BD004 if its state is not the wanted one, 57014 if it should run and was cancelled';
 
 create or replace function bds.import_begin(
     company text, actor text default null, dry_run boolean default false, undoes jsonb default null, force boolean default false,
@@ -103,7 +102,7 @@ begin
     elsif to_regclass(target) is not null then
         return target;
     end if;
-    -- a session that ends the import waits, or tries again, until the table is there to be dropped
+    -- a session that ends the import waits, or tries again, until this transaction commits, and then drops the table
     perform 1 from bds.imports i where i.company_id = company and i.id = import_id and i.finished_at is null for key share;
     if not found then
         raise exception using errcode = 'BD004', message = format('import %s has ended', import_id);
@@ -115,8 +114,7 @@ end
 $$;
 comment on function bds.import_stage(text, uuid, text) is
     'Makes the staging table of an entity and returns its name: "@ordinal" numbers the rows, "@parent" is the parent row''s '
-    'number, '
-    '"@position" the number in its array, "@ordinal" if it is null, "@id" the row''s own lookup';
+    'number, "@position" the number in its array, "@ordinal" if it is null, "@id" the row''s own lookup';
 
 create or replace function bds_service.import_received(
     company text, import_id uuid, atomic text, bytes bigint, records bigint, remove_all text[] default '{}'
@@ -157,7 +155,7 @@ begin
         perform bds_service.import_received(company, import_id, atomic, 0, bds_feed.count_staged(import), remove_all);
     end if;
     import := bds_feed.open_import(company, import_id, 'running');
-    -- staging tables are not logged: a database that crashed and came back has lost what was in them
+    -- staging tables are unlogged: a crash of the database empties them
     if bds_feed.count_staged(import) < import.records then
         raise exception using errcode = 'BD003', message = 'the database was restarted before the import ran: send it again';
     end if;
@@ -165,9 +163,8 @@ begin
 end
 $$;
 comment on function bds.import_run(text, uuid, text, text[], boolean) is
-    'Compares the staged rows with the stored ones, writes what differs, returns the report; rows of the entities in remove_all '
-    'that the '
-    'document lacks go. With raise_on_failure it raises BD008 if any record failed, and nothing is written';
+    'Compares the staged rows with the stored ones, writes what differs, returns the report; deletes rows of the entities in '
+    'remove_all that the document lacks. With raise_on_failure it raises BD008 if any record failed, and nothing is written';
 
 create or replace function bds.import_rows(
     company text, rows jsonb, errors jsonb default null, actor text default null, dry_run boolean default false,

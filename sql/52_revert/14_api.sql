@@ -24,7 +24,7 @@ create function bds_revert.preview(import bds.imports)
     returns jsonb
     language sql
     stable
-    security definer  -- bds_importer need not read all that an undo reads
+    security definer  -- bds_importer has no right to read all that an undo reads
     set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(
