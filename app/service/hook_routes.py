@@ -51,6 +51,11 @@ async def rotate_hook(request: web.Request) -> web.StreamResponse:
     return web.json_response(secret, headers=SECRET)
 
 
+async def end_rest(request: web.Request) -> web.StreamResponse:
+    await registration.end_rest(request.app[DATABASE], await require_hooks(request), request.match_info["id"])
+    return web.Response(status=204)
+
+
 async def deliveries(request: web.Request) -> web.StreamResponse:
     company, page = await require_hooks(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
     return web.json_response(await registration.deliveries(request.app[DATABASE], company, request.match_info["id"], page))
@@ -75,6 +80,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("DELETE", "/c/{company}/hooks/{id}", delete_hook),
     ("POST", "/c/{company}/hooks/{id}/test", test_hook),
     ("POST", "/c/{company}/hooks/{id}/secret", rotate_hook),
+    ("DELETE", "/c/{company}/hooks/{id}/rest", end_rest),
     ("GET", "/c/{company}/hooks/{id}/deliveries", deliveries),
     ("GET", "/c/{company}/hooks/{id}/deliveries/{delivery}", delivery),
     ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry", retry_delivery),

@@ -177,6 +177,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("The new secret", record(secret=TEXT))},
         query={"revoke": (TRUTH, "true: the old secret ends at once")},
     ),
+    ("DELETE", "/c/{company}/hooks/{id}/rest"): Operation(
+        "endHookRest", "Webhooks", "End the rest of a hook; 409 if it does not rest", "hooks", {204: NOTHING}
+    ),
     ("GET", "/c/{company}/hooks/{id}/deliveries"): Operation(
         "listDeliveries",
         "Webhooks",

@@ -126,6 +126,12 @@ async def test(database: Database, company: str, hook_id: str) -> dict[str, Any]
         return {"deliveryId": str(await _fetch(connection, "select bds.test_hook(%s, %s)", (company, _id(hook_id, "hook"))))}
 
 
+async def end_rest(database: Database, company: str, hook_id: str) -> None:
+    """End the rest of a hook.  Raises not_found, conflict for a hook that does not rest."""
+    async with database.registration(company) as connection:
+        await connection.execute("select bds_service.end_rest(%s, %s)", (company, _id(hook_id, "hook")))
+
+
 async def retry(database: Database, company: str, hook_id: str, delivery_id: str) -> dict[str, Any]:
     """Queue an ended delivery again.  Raises not_found, conflict."""
     named = (company, _id(hook_id, "hook"), _id(delivery_id, "delivery"))

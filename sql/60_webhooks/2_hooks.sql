@@ -173,7 +173,7 @@ begin
     if after.disabled and not before.disabled then
         perform bds_webhooks.cancel_queued(company, hook_id);
     elsif after.url <> before.url then
-        perform bds_webhooks.end_rest(company, hook_id);
+        perform bds_webhooks.end_rest(company, hook_id, true);
     end if;
     perform pg_notify('bds_hooks', company);
     return bds_webhooks.described(after);
@@ -262,25 +262,6 @@ $$;
 comment on function bds.rotate_hook(text, uuid, boolean) is
     'Gives a hook a new secret and returns it. The previous secret also signs for a day; with revoke it ends at once, as older '
     'ones do';
-
-create function bds_webhooks.end_rest(company text, hook_id uuid)
-    returns void
-    language sql
-as $$
-    update bds.hook_states s
-    set rests_until = null, failures = 0,
-        -- a running attempt keeps its lease
-        next_at = case when s.lease is not null then s.next_at else (
-            select d.next_attempt_at
-            from bds.deliveries d
-            where d.company_id = s.company_id and d.hook_id = s.hook_id and d.finished_at is null
-            order by d.urgent desc, d.number
-            limit 1
-        ) end
-    where s.company_id = company and s.hook_id = end_rest.hook_id;
-$$;
-comment on function bds_webhooks.end_rest(text, uuid) is
-    'Forgets the failures of a hook, so that what waits goes out at its own time';
 
 create function bds_webhooks.cancel_queued(company text, hook_id uuid)
     returns void

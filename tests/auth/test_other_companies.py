@@ -134,7 +134,7 @@ def test_things_of_another_company_are_not_found_in_ones_own(service: Service, o
     headers = bearer(service.key)
     for method, path in (
         ("GET", f"/c/demo/hooks/{owned['hook']}"), ("PATCH", f"/c/demo/hooks/{owned['hook']}"), ("DELETE", f"/c/demo/hooks/{owned['hook']}"),
-        ("POST", f"/c/demo/hooks/{owned['hook']}/test"), ("GET", f"/c/demo/hooks/{owned['hook']}/deliveries"),
+        ("POST", f"/c/demo/hooks/{owned['hook']}/test"), ("DELETE", f"/c/demo/hooks/{owned['hook']}/rest"), ("GET", f"/c/demo/hooks/{owned['hook']}/deliveries"),
         ("POST", f"/c/demo/hooks/{owned['hook']}/secret"), ("GET", f"/c/demo/hooks/{owned['hook']}/deliveries/{owned['delivery']}"),
         ("POST", f"/c/demo/hooks/{owned['hook']}/deliveries/{owned['delivery']}/retry"), ("GET", f"/api/demo/imports/{owned['import']}"),
         ("DELETE", f"/api/demo/imports/{owned['import']}"), ("GET", f"/api/demo/imports/{owned['import']}/errors"),

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
 
 from app.webhooks.registration import HOOKS
 from tests.webhooks.conftest import Queue
@@ -128,6 +132,31 @@ def test_another_url_starts_afresh_and_the_same_one_rests_on(queue: Queue) -> No
     found = health(queue, hook)
     assert (found["state"], found["failures"], found["restsUntil"], found["queued"]) == ("ok", 0, None, 1)
     assert queue.rows("select url from bds_service.claim_deliveries(100, '1 min')") == [("http://127.0.0.1:9/other",)]
+
+
+def test_a_rest_is_ended_by_hand(queue: Queue) -> None:
+    hook = queue.hook()
+    end = "select bds_service.end_rest('acme', %s)"
+
+    def refused() -> None:
+        with pytest.raises(psycopg.Error) as raised:
+            queue.write(end, (hook,))
+        assert raised.value.sqlstate == "BD004"
+
+    refused()
+    queue.send("A")
+    fail(queue, hook, 1 + RETRIES)
+    queue.send("B")
+    assert queue.claim() == []
+    queue.write(end, (hook,))
+    found = health(queue, hook)
+    assert (found["state"], found["failures"], found["restsUntil"]) == ("failing", 6, None)
+    refused()
+    [claimed] = queue.claim()
+    assert [change["id"] for change in claimed["body"]["changes"]] == ["2"]
+    with pytest.raises(psycopg.Error) as raised:
+        queue.write(end, (uuid4(),))
+    assert raised.value.sqlstate == "BD002"
 
 
 def test_while_a_hook_rests_no_delivery_claims_an_earlier_attempt(queue: Queue) -> None:

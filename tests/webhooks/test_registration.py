@@ -348,6 +348,20 @@ def test_a_delivery_is_shown_to_its_company_and_hook_alone(client: Client) -> No
         assert client.ask("GET", path).status == 404
 
 
+def test_a_rest_is_ended_over_http(client: Client) -> None:
+    path = f"/{client.create()['id']}"
+    refused = client.ask("DELETE", f"{path}/rest")
+    assert (refused.status, refused.json["detail"]) == (409, f"hook {path[1:]} does not rest")
+    client.service.operator.connection.execute(
+        "update bds.hook_states set rests_until = now() + interval '1 h' where hook_id = %s", (path[1:],)
+    )
+    assert client.ask("GET", path).json["health"]["state"] == "resting"
+    ended = client.ask("DELETE", f"{path}/rest")
+    assert (ended.status, ended.body) == (204, b"")
+    assert client.ask("GET", path).json["health"] == UNTRIED
+    assert client.ask("DELETE", f"/{uuid4()}/rest").status == 404
+
+
 def test_a_secret_is_rotated_over_http(client: Client) -> None:
     hook = client.create()
     path = f"/{hook['id']}/secret"
