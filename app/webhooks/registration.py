@@ -133,7 +133,7 @@ async def end_rest(database: Database, company: str, hook_id: str) -> None:
 
 
 async def retry(database: Database, company: str, hook_id: str, delivery_id: str) -> dict[str, Any]:
-    """Queue an ended delivery again.  Raises not_found, conflict."""
+    """Make a delivery the next one of its hook.  Raises not_found, conflict."""
     named = (company, _id(hook_id, "hook"), _id(delivery_id, "delivery"))
     async with database.registration(company) as connection:
         await connection.execute("select bds.retry_delivery(%s, %s, %s)", named)

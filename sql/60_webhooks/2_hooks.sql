@@ -274,7 +274,7 @@ begin
     perform bds_webhooks.make_batches_of(array[company], array[hook_id], 'infinity');
     now_at := clock_timestamp();
     update bds.deliveries d
-    set state = 'cancelled', next_attempt_at = null, urgent = false, finished_at = now_at
+    set state = 'cancelled', next_attempt_at = null, urgent = false, extra = false, finished_at = now_at
     where d.company_id = company and d.hook_id = cancel_queued.hook_id and d.finished_at is null;
     -- a running attempt keeps its lease, so that its result is recorded
     update bds.hook_states s

@@ -8,7 +8,7 @@ as $$
     set rests_until = null, failures = case when forget then 0 else s.failures end,
         -- a running attempt keeps its lease
         next_at = case when s.lease is not null then s.next_at else (
-            select d.next_attempt_at
+            select case when d.urgent then clock_timestamp() else d.next_attempt_at end
             from bds.deliveries d
             where d.company_id = s.company_id and d.hook_id = s.hook_id and d.finished_at is null
             order by d.urgent desc, d.number

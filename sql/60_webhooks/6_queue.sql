@@ -83,7 +83,7 @@ begin
     with due as (
         select s.company_id, s.hook_id, d.*, h.url,
             array_remove(array[k.secret, case when k.ends_at > now_at then k.previous end], null) as secrets,
-            case when d.urgent then d.next_attempt_at else greatest(d.next_attempt_at, s.rests_until) end as at,
+            case when d.urgent then now_at else greatest(d.next_attempt_at, s.rests_until) end as at,
             w.lease
         from unnest(companies, hooks, fresh) as w (company_id, hook_id, lease)
         join bds.hook_states s on s.company_id = w.company_id and s.hook_id = w.hook_id
@@ -99,7 +99,7 @@ begin
     ),
     taken as (
         update bds.hook_states s
-        set lease = case when due.at <= now_at then due.lease end,
+        set lease = case when due.at <= now_at then due.lease end, leased_id = due.id,
             next_at = case when due.at <= now_at then now_at + lease_deliveries.lease else due.at end
         from due
         where s.company_id = due.company_id and s.hook_id = due.hook_id
@@ -149,6 +149,7 @@ declare
     ended  record;
     rested uuid[];
     eased  uuid[];
+    spared uuid[];
 begin
     perform bds_webhooks.lock_leases(attempts);
     for ended in select * from bds_webhooks.end_attempts(attempts, retry) loop
@@ -156,9 +157,10 @@ begin
         state := ended.state;
         rested := case when ended.exhausted then rested || ended.hook else rested end;
         eased := case when ended.eases then eased || ended.hook else eased end;
+        spared := case when ended.is_extra then spared || ended.hook else spared end;
         return next;
     end loop;
-    perform bds_webhooks.end_leases(attempts, true, rested, eased, penalty);
+    perform bds_webhooks.end_leases(attempts, true, rested, eased, spared, penalty);
 end
 $$;
 comment on function bds_service.record_attempts(jsonb, double precision[], interval) is
@@ -168,7 +170,7 @@ comment on function bds_service.record_attempts(jsonb, double precision[], inter
 
 create function bds_webhooks.end_attempts(
     attempts jsonb, retry double precision[],
-    out delivery uuid, out state text, out hook uuid, out exhausted boolean, out eases boolean
+    out delivery uuid, out state text, out hook uuid, out exhausted boolean, out eases boolean, out is_extra boolean
 )
     returns setof record
     language plpgsql
@@ -188,8 +190,8 @@ begin
         from jsonb_to_recordset(attempts) as a (
             company text, hook uuid, delivery uuid, lease uuid, status int, "durationMs" int, error text, reply text
         )
-        join bds.hook_states s on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease
-        join bds.deliveries d on d.company_id = a.company and d.id = a.delivery and d.hook_id = a.hook
+        join bds.hook_states s
+            on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease and s.leased_id = a.delivery
     ),
     tried as (
         insert into bds.delivery_attempts (company_id, delivery_id, n, at, status, duration_ms, error, reply)
@@ -202,33 +204,40 @@ begin
         from a
     ),
     outcome as (
-        select a.company, a.hook, a.delivery, coalesce(a.good, false) as good, d.test,
+        select a.company, a.hook, a.delivery, coalesce(a.good, false) as good, d.test, d.extra as is_extra,
             -- after the last retry the hook rests
-            d.finished_at is null and not d.test and a.good is not true and a.refused is not true
+            d.finished_at is null and not d.test and not d.extra and a.good is not true and a.refused is not true
                 and d.failures >= cardinality(retry) as exhausted,
             case
                 when a.good then 'delivered'
                 when d.finished_at is not null then d.state  -- cancelled in the meantime
-                when a.refused or d.test or d.failures >= cardinality(retry) then 'failed'
+                when a.refused or d.test or not d.extra and d.failures >= cardinality(retry) then 'failed'
                 else 'waiting'
             end as state
         from a join bds.deliveries d on d.company_id = a.company and d.id = a.delivery
     )
     update bds.deliveries d
-    set state = o.state, urgent = false,
-        failures = case when o.good then 0 else d.failures + 1 end,
-        next_attempt_at = case when o.state = 'waiting' then now_at + make_interval(secs => retry[d.failures + 1]) end,
+    set state = o.state, urgent = false, extra = false,
+        failures = case when o.good then 0 when o.is_extra then d.failures else d.failures + 1 end,
+        next_attempt_at = case
+            when o.state <> 'waiting' then null
+            when o.is_extra then d.next_attempt_at
+            else now_at + make_interval(secs => retry[d.failures + 1])
+        end,
         finished_at = case when o.state <> 'waiting' then now_at end
     from outcome o
     where d.company_id = o.company and d.id = o.delivery
-    returning d.id, d.state, o.hook, o.exhausted, o.good and not o.test as eases;
+    returning d.id, d.state, o.hook, o.exhausted, o.good and not o.test as eases,
+        o.is_extra and o.state = 'waiting' as is_extra;
 end
 $$;
 comment on function bds_webhooks.end_attempts(jsonb, double precision[]) is
     'Stores the attempts whose leases hold, and the new state of each delivery. exhausted: the last retry has failed; eases: the '
-    'attempt ends the hook''s rest';
+    'attempt ends the hook''s rest; is_extra: it failed beside the schedule, and does not count';
 
-create function bds_webhooks.end_leases(attempts jsonb, tried boolean, rested uuid[], eased uuid[], penalty interval)
+create function bds_webhooks.end_leases(
+    attempts jsonb, tried boolean, rested uuid[], eased uuid[], spared uuid[], penalty interval
+)
     returns void
     language plpgsql
     -- A plan made for small tables is reused for large ones: a few keys are always looked up by index.
@@ -253,9 +262,13 @@ begin
     set lease = null, rests_until = a.rests_until,
         last_at = case when tried then a.at else s.last_at end,
         last_status = case when tried then a.status else s.last_status end,
-        failures = case when not tried then s.failures when a.status between 200 and 299 then 0 else s.failures + 1 end,
+        failures = case
+            when not tried or s.hook_id = any (spared) then s.failures
+            when a.status between 200 and 299 then 0
+            else s.failures + 1
+        end,
         next_at = (
-            select case when d.urgent then d.next_attempt_at else greatest(d.next_attempt_at, a.rests_until) end
+            select case when d.urgent then now_at else greatest(d.next_attempt_at, a.rests_until) end
             from bds.deliveries d
             where d.company_id = s.company_id and d.hook_id = s.hook_id and d.finished_at is null
             order by d.urgent desc, d.number
@@ -265,9 +278,9 @@ begin
     where s.company_id = a.company_id and s.hook_id = a.hook_id;
 end
 $$;
-comment on function bds_webhooks.end_leases(jsonb, boolean, uuid[], uuid[], interval) is
+comment on function bds_webhooks.end_leases(jsonb, boolean, uuid[], uuid[], uuid[], interval) is
     'Releases hooks for their next delivery, and stores the results if the attempts were tried. Hooks in rested begin a rest of '
-    'the penalty; the rest of hooks in eased ends';
+    'the penalty; the rest of hooks in eased ends; failures of those in spared do not count';
 
 create or replace function bds_service.renew_leases(attempts jsonb, lease interval default '15 seconds')
     returns setof uuid
@@ -302,7 +315,7 @@ create or replace function bds_service.release_leases(attempts jsonb)
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform bds_webhooks.lock_leases(attempts), bds_webhooks.end_leases(attempts, false, null, null, null);
+    perform bds_webhooks.lock_leases(attempts), bds_webhooks.end_leases(attempts, false, null, null, null, null);
     perform pg_notify('bds_hooks', '');
 end
 $$;

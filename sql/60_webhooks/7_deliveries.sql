@@ -10,8 +10,7 @@ as $$
         'changes', delivery.change_count, 'createdAt', bds_service.api_time(delivery.created_at),
         'nextAttemptAt', bds_service.api_time(case
             when delivery.finished_at is null then greatest(
-                delivery.next_attempt_at,
-                case when not delivery.urgent then hook.rests_until end,
+                case when not delivery.urgent then greatest(delivery.next_attempt_at, hook.rests_until) end,
                 case when hook.lease is null then hook.next_at end,  -- when the hook's earlier delivery is due
                 clock_timestamp()  -- it is due, or under way
             )
@@ -68,30 +67,37 @@ create or replace function bds.retry_delivery(company text, hook_id uuid, delive
     set search_path = pg_catalog, pg_temp
 as $$
 declare
-    hook           bds.hooks := bds_service.lock_hook(company, hook_id);
-    delivery_state text;
-    now_at         timestamptz := clock_timestamp();
+    hook    bds.hooks := bds_service.lock_hook(company, hook_id);
+    state   text;
+    refused text;
+    now_at  timestamptz := clock_timestamp();
 begin
     perform 1 from bds.hook_states s where s.company_id = company and s.hook_id = hook.id for update;
-    select d.state into delivery_state
-    from bds.deliveries d
+    select d.state, case
+        when d.state = 'cancelled' then 'is cancelled'
+        when s.lease is not null and s.leased_id = d.id and s.next_at > now_at then 'is being sent'
+        when hook.disabled then 'is of a disabled hook'
+    end
+    into state, refused
+    from bds.deliveries d join bds.hook_states s on s.company_id = d.company_id and s.hook_id = d.hook_id
     where d.company_id = company and d.id = delivery_id and d.hook_id = hook.id;
     if not found then
         raise exception using errcode = 'BD002', message = format('hook %s has no delivery %s', hook.id, delivery_id);
+    elsif refused is not null then
+        raise exception using errcode = 'BD004', message = format('delivery %s %s', delivery_id, refused);
+    elsif state in ('pending', 'waiting') then
+        update bds.deliveries d set urgent = true, extra = true where d.company_id = company and d.id = delivery_id;
+    else
+        update bds.deliveries d
+        set state = 'pending', failures = 0, urgent = true, next_attempt_at = now_at, finished_at = null
+        where d.company_id = company and d.id = delivery_id;
     end if;
-    if delivery_state not in ('delivered', 'failed') then
-        raise exception using
-            errcode = 'BD004',
-            message = format('the delivery is %s: expected delivered or failed', delivery_state);
-    end if;
-    update bds.deliveries d
-    set state = 'pending', failures = 0, urgent = true, next_attempt_at = now_at, finished_at = null
-    where d.company_id = company and d.id = delivery_id;
     perform bds_webhooks.wake_hook(company, hook.id);
 end
 $$;
 comment on function bds.retry_delivery(text, uuid, uuid) is
-    'Queues an ended delivery again, as the next one of its hook, with a new schedule';
+    'Makes a delivery the next one of its hook, also while the hook rests: one that has ended gets a new schedule; a failure of '
+    'one that waits leaves its schedule as it is. Raises BD004 if it is cancelled or being sent, or its hook is disabled';
 
 create function bds_webhooks.wake_hook(company text, hook_id uuid)
     returns void
@@ -100,10 +106,11 @@ as $$
 declare
     now_at timestamptz := clock_timestamp();
 begin
-    -- with an attempt running, the end of its lease makes the hook due
+    -- With an attempt running, the end of its lease makes the hook due.  A lease that has ended holds no longer: a late result
+    -- must not be taken for that of the attempt that comes.
     update bds.hook_states s
-    set next_at = now_at
-    where s.company_id = company and s.hook_id = wake_hook.hook_id and s.lease is null;
+    set next_at = now_at, lease = null
+    where s.company_id = company and s.hook_id = wake_hook.hook_id and (s.lease is null or s.next_at <= now_at);
     perform pg_notify('bds_hooks', company);
 end
 $$;

@@ -115,6 +115,7 @@ create table bds.hook_states (
     -- time of the next attempt; during an attempt the end of its lease; null: nothing to deliver
     next_at        timestamptz,
     lease          uuid,
+    leased_id      uuid,
     rests_until    timestamptz,
     -- the last attempt, and failed ones since the last that succeeded
     last_at        timestamptz,
@@ -134,6 +135,7 @@ comment on column bds.hook_states.batch_at is 'When they become a batch; null: n
 comment on column bds.hook_states.next_at is
     'Time of the next attempt, during an attempt the end of its lease; null: nothing to deliver';
 comment on column bds.hook_states.lease is 'Token of the worker that has leased the next delivery';
+comment on column bds.hook_states.leased_id is 'The delivery that is leased, or was last';
 comment on column bds.hook_states.rests_until is 'End of the rest after a delivery''s last failure';
 comment on column bds.hook_states.last_at is 'Time of the last attempt, tests too; null: none yet';
 comment on column bds.hook_states.last_status is 'HTTP status of its answer; null: there was none';
@@ -179,6 +181,8 @@ create table bds.deliveries (
     failures         int not null default 0,
     -- sent before all others: a test, or a retry by hand
     urgent           boolean not null default false,
+    -- the next attempt is beside the schedule
+    extra            boolean not null default false,
     test             boolean not null default false,
     created_at       timestamptz not null default clock_timestamp(),
     next_attempt_at  timestamptz,
@@ -195,6 +199,7 @@ create table bds.deliveries (
     )),
     constraint next_attempt_while_under_way check ((next_attempt_at is not null) = (state in ('pending', 'waiting'))),
     constraint finished_when_ended check ((finished_at is null) = (state in ('pending', 'waiting'))),
+    constraint extra_is_urgent check (urgent or not extra),
     constraint batch_is_of_one_to_a_hundred check (change_count between 1 and 100)
 );
 comment on table bds.deliveries is 'Deliveries: batches of changes, each one POST to a hook''s url, with their state';
@@ -208,6 +213,8 @@ comment on column bds.deliveries.body is 'The body as it is sent, JSON that name
 comment on column bds.deliveries.change_count is 'Number of changes, 1 to 100';
 comment on column bds.deliveries.failures is 'Failed attempts since it was created or sent again by hand';
 comment on column bds.deliveries.urgent is 'Whether it goes before all others: a test, or sent again by hand';
+comment on column bds.deliveries.extra is
+    'Whether the next attempt is one beside the schedule: its failure leaves failures and next_attempt_at as they are';
 comment on column bds.deliveries.test is 'Whether it is a test';
 comment on column bds.deliveries.created_at is 'Time of creation';
 comment on column bds.deliveries.next_attempt_at is 'Time of the next attempt; null: it has ended';

@@ -347,10 +347,6 @@ def test_a_manual_retry_is_sent_next_with_a_fresh_schedule(queue: Queue) -> None
     assert queue.states(hook) == ["failed", "failed", "pending"]
     assert queue.claim() == []
     first, second, third = (delivery["id"] for delivery in queue.deliveries(hook))
-    for delivery in (third, MISSING):
-        with pytest.raises(psycopg.Error) as raised:
-            queue.write("select bds.retry_delivery('acme', %s, %s)", (hook, delivery))
-        assert raised.value.sqlstate == ("BD004" if delivery == third else "BD002")
     queue.write("select bds.retry_delivery('acme', %s, %s)", (hook, second))
     [claimed] = queue.claim()
     assert claimed["delivery"] == second, "although the hook rests"
@@ -365,6 +361,111 @@ def test_a_manual_retry_is_sent_next_with_a_fresh_schedule(queue: Queue) -> None
     assert queue.record(claimed) == ["delivered"]
     [claimed] = queue.claim()
     assert claimed["delivery"] == third
+
+
+RETRY = "select bds.retry_delivery('acme', %s, %s)"
+
+
+def place_of(queue: Queue, delivery: str) -> tuple[Any, ...]:
+    """Where a delivery and its hook are in the schedule, and the failures that count."""
+    [place] = queue.rows(
+        "select d.failures, d.next_attempt_at, s.failures, s.rests_until from bds.deliveries d"
+        " join bds.hook_states s using (company_id, hook_id) where d.id = %s",
+        (delivery,),
+    )
+    return place
+
+
+@pytest.mark.parametrize("rests", [False, True])
+@pytest.mark.parametrize(
+    ("status", "state"), [(200, "delivered"), (500, "waiting"), (None, "waiting"), (302, "waiting"), (410, "failed")]
+)
+def test_a_delivery_that_waits_is_sent_next_beside_its_schedule(queue: Queue, status: int | None, state: str, rests: bool) -> None:
+    hook = queue.hook()
+    for code in ("A", "B", "C"):
+        queue.send(code)
+    queue.record(*queue.claim(), status=500)
+    if rests:
+        queue.operator.connection.execute("update bds.hook_states set rests_until = now() + interval '1 h'")
+    first, second, third = (delivery["id"] for delivery in queue.deliveries(hook))
+    assert queue.claim() == [], "the first one waits"
+    for chosen in (third, first):
+        before, shown = place_of(queue, chosen), {each["id"]: each["nextAttemptAt"] for each in queue.deliveries(hook)}
+        queue.write(RETRY, (hook, chosen))
+        [due] = queue.rows(
+            "select bds_service.delivery_json(d, s) ->> 'nextAttemptAt' <= bds_service.api_time(clock_timestamp()) from bds.deliveries d"
+            " join bds.hook_states s using (company_id, hook_id) where d.id = %s",
+            (chosen,),
+        )
+        assert due == (True,)
+        [claimed] = queue.claim()
+        assert claimed["delivery"] == chosen
+        assert queue.record(claimed, status=status, error=None if status else "timeout") == [state]
+        if state == "waiting":
+            assert place_of(queue, chosen) == before, "neither failures nor the next attempt"
+            assert {each["id"]: each["nextAttemptAt"] for each in queue.deliveries(hook)} == shown
+            assert queue.claim() == []
+    if state != "waiting":
+        queue.due_now(hook)
+        assert [each["delivery"] for each in queue.claim()] == [second], "the others follow in order"
+
+
+def test_attempts_beside_the_schedule_do_not_use_it_up(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    [delivery] = (each["id"] for each in queue.deliveries(hook))
+    states = []
+    for _ in range(6):
+        queue.write(RETRY, (hook, delivery))
+        states += queue.record(*queue.claim(), status=503)
+        queue.due_now(hook)
+        states += queue.record(*queue.claim(), status=503)
+    assert states == ["waiting"] * 11 + ["failed"]
+    assert len(queue.deliveries(hook)[0]["attempts"]) == 12
+    assert queue.rows("select failures, rests_until > now() from bds.hook_states where hook_id = %s", (hook,)) == [(6, True)]
+
+
+def test_a_delivery_that_cannot_be_sent_again_is_refused(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    queue.send("B")
+    first, second = (each["id"] for each in queue.deliveries(hook))
+
+    def refused(delivery: str, says: str, state: str = "BD004") -> None:
+        before = queue.deliveries(hook)[0]["attempts"], queue.states(hook)
+        with pytest.raises(psycopg.Error) as raised:
+            queue.write(RETRY, (hook, delivery))
+        assert (raised.value.sqlstate, says in str(raised.value)) == (state, True), raised.value
+        assert (queue.deliveries(hook)[0]["attempts"], queue.states(hook)) == before
+
+    refused(MISSING, "no delivery", "BD002")
+    [claimed] = queue.claim()
+    assert claimed["delivery"] == first
+    refused(first, "is being sent")
+    queue.write(RETRY, (hook, second))
+    assert queue.claim() == [], "one at a time"
+    queue.record(claimed, status=500)
+    [urgent] = queue.claim()
+    assert urgent["delivery"] == second
+    queue.record(urgent)
+    queue.write(RETRY, (hook, second))
+    [again] = queue.claim()
+    refused(second, "is being sent")
+    queue.record(again)
+    disable(queue, hook)
+    refused(first, "is cancelled")
+    refused(second, "is of a disabled hook")
+
+
+def test_a_late_result_is_not_that_of_the_attempt_that_was_asked_for(queue: Queue) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    [late] = queue.claim(lease=0)
+    queue.write(RETRY, (hook, late["delivery"]))
+    assert queue.record(late, status=500) == []
+    [claimed] = queue.claim()
+    assert claimed["delivery"] == late["delivery"]
+    assert queue.record(claimed) == ["delivered"]
 
 
 def test_a_test_delivers_one_invented_change_once(queue: Queue) -> None:
