@@ -38,6 +38,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "too_large": (413, "The body is too large"),
     "uri_too_long": (414, "The URL is too long"),
     "unsupported_media_type": (415, "The body's media type or encoding is not supported"),
+    "too_many_changes": (422, "More changes match than one replay sends"),
     "unwritable": (422, "A value cannot be written in that format"),
     "too_many_requests": (429, "Too many wrong credentials"),
     "internal": (500, "The service failed"),
@@ -51,7 +52,7 @@ ERRORS: dict[str, tuple[int, str]] = {
 SQLSTATES: dict[str, str] = {
     "BD001": "forbidden",  # not the company that the session has named
     "BD002": "not_found",  # no such company, entity, row or import
-    "BD003": "busy",  # the database was restarted, and lost what an import had staged
+    "BD003": "busy",  # what is needed is not there yet or no longer: a filter to be compiled, rows staged before a restart
     "BD004": "conflict",  # the current state does not allow it
     "BD005": "malformed_request",  # an argument does not have the expected form
     "BD006": "gone",  # before the first change that the log still has

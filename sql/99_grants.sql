@@ -77,7 +77,7 @@ grant execute on function bds_service.delivery_json, bds_service.hook_json, bds_
     to bds_operator, bds_service, bds_worker;
 grant execute on function
     bds.create_hook, bds.delete_hook, bds.forget_version, bds.name_version, bds.retry_delivery, bds.rotate_hook, bds.test_hook,
-    bds.update_hook, bds_service.end_rest, bds_service.find_version, bds_service.lock_hook
+    bds.update_hook, bds_service.end_rest, bds_service.find_version, bds_service.lock_hook, bds_service.replay_hook
     to bds_operator, bds_service;
 grant execute on function
     bds.create_key, bds.delete_mapper, bds.maintain, bds.put_mapper, bds.reap_imports, bds.revoke_key, bds.set_password,
@@ -194,6 +194,7 @@ alter function bds_service.record_attempts owner to bds_dispatcher;
 alter function bds_service.refit_hook owner to bds_dispatcher;
 alter function bds_service.release_leases owner to bds_dispatcher;
 alter function bds_service.renew_leases owner to bds_dispatcher;
+alter function bds_service.replay_hook owner to bds_dispatcher;
 alter function bds_service.route_changes owner to bds_dispatcher;
 revoke create on schema bds, bds_service from bds_dispatcher;
 

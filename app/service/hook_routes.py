@@ -10,6 +10,7 @@ from app.service.senders import (
     require_hooks,
 )
 from app.webhooks import registration
+from app.webhooks import replay as replays
 from app.wire import bodies, urls
 
 
@@ -56,6 +57,11 @@ async def end_rest(request: web.Request) -> web.StreamResponse:
     return web.Response(status=204)
 
 
+async def replay(request: web.Request) -> web.StreamResponse:
+    company, body = await require_hooks(request), await bodies.small_body(request)
+    return web.json_response(await replays.replay(request.app[DATABASE], company, request.match_info["id"], body), status=202)
+
+
 async def deliveries(request: web.Request) -> web.StreamResponse:
     company, page = await require_hooks(request, lists=True), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
     return web.json_response(await registration.deliveries(request.app[DATABASE], company, request.match_info["id"], page))
@@ -81,6 +87,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/c/{company}/hooks/{id}/test", test_hook),
     ("POST", "/c/{company}/hooks/{id}/secret", rotate_hook),
     ("DELETE", "/c/{company}/hooks/{id}/rest", end_rest),
+    ("POST", "/c/{company}/hooks/{id}/replay", replay),
     ("GET", "/c/{company}/hooks/{id}/deliveries", deliveries),
     ("GET", "/c/{company}/hooks/{id}/deliveries/{delivery}", delivery),
     ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry", retry_delivery),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.formats import DOCUMENTS, FORMATS, READABLE, READABLE_LABELS, SCHEMA
-from app.service.schemas import ANYTHING, TEXT, TRUTH, UUID, WHOLE, Schema, page, record, ref
+from app.service.schemas import ANYTHING, TEXT, TRUTH, UUID, WHEN, WHOLE, Schema, page, record, ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,6 @@ LIMIT: Mapping[str, tuple[Schema, str]] = {
     "limit": ({"type": "integer", "minimum": 1, "default": 100}, "the number of items"),
     "offset": ({"type": "integer", "minimum": 0}, "items to leave out"),
 }
-WHEN: Schema = {"type": ["integer", "string"]}
 GENERATION: Mapping[str, tuple[Schema, str]] = {"generation": (WHOLE, "of the versions that are given; 404 if there is none such")}
 PAST: Mapping[str, tuple[Schema, str]] = {
     "version": (WHEN, "rows as of a change's id, a name or a time; fields that did not exist then are null"),
@@ -179,6 +178,17 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("DELETE", "/c/{company}/hooks/{id}/rest"): Operation(
         "endHookRest", "Webhooks", "End the rest of a hook; 409 if it does not rest", "hooks", {204: NOTHING}
+    ),
+    ("POST", "/c/{company}/hooks/{id}/replay"): Operation(
+        "replayHook",
+        "Webhooks",
+        "Send the changes between two versions that match the hook, in new deliveries",
+        "hooks",
+        {
+            202: Answer("Queued", record(changes=WHOLE, deliveries=WHOLE)),
+            422: Answer("More than 100,000 changes match: `version` is the one up to which they fit"),
+        },
+        body={"application/json": ref("Replay")},
     ),
     ("GET", "/c/{company}/hooks/{id}/deliveries"): Operation(
         "listDeliveries",

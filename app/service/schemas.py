@@ -10,6 +10,7 @@ Schema = Mapping[str, Any]
 TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer"}
 TRUTH: Schema = {"type": "boolean"}
+WHEN: Schema = {"type": ["integer", "string"]}  # a version: an id, a name or a time
 TIME: Schema = {"type": "string", "format": "date-time"}
 UUID: Schema = {"type": "string", "format": "uuid"}
 OPERATION: Schema = {"type": "string", "enum": ["create", "update", "delete"]}
@@ -98,6 +99,7 @@ SCHEMAS: Mapping[str, Schema] = {
         allowInChangeSet=TRUTH,
         disabled=TRUTH,
     ),
+    "Replay": record(("until", "generation"), since=WHEN, until=WHEN, generation=WHOLE),
     "Hook": record(
         ("secret", "notices"),
         id=UUID,

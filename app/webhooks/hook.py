@@ -11,8 +11,8 @@ from typing import Any
 from yarl import URL
 
 from app.database.catalog import Catalog, Entity
-from app.errors import ServiceError, about
-from app.query.sql.conditions import compile_any
+from app.errors import QueryError, ServiceError, about
+from app.query.sql.conditions import Condition, compile_any
 from app.webhooks.addresses import AddressRefused, Resolver, is_literal
 
 LONGEST_TEXT = 200  # characters
@@ -52,6 +52,16 @@ class Hook:
                 compile_any(catalog, self.entity, self.filter)
 
 
+def fit(catalog: Catalog, entity: str | None, filter: str) -> tuple[list[Condition], str | None]:
+    """The compiled filter of a hook and None, or [] and the reason why the filter no longer fits the catalog."""
+    if entity is not None and entity not in catalog:
+        return [], f"no such entity: {entity}"
+    try:
+        return compile_any(catalog, entity, filter), None
+    except QueryError as error:
+        return [], f"filter: {error.message}"
+
+
 def watchable(entity: Entity) -> set[str]:
     """The names of columns that a hook may watch: fields, references, child collections."""
     return {*entity.fields, *(step.name for step in entity.navigations.values() if step.child or not step.many)}
@@ -63,7 +73,7 @@ def read_members(body: bytes) -> dict[str, Any]:
     An absent member is absent here too; null is None.
     """
     try:
-        document = json.loads(body, object_pairs_hook=_distinct)
+        document = json.loads(body, object_pairs_hook=distinct)
     except (ValueError, RecursionError):
         raise ServiceError("malformed_request", "the body is not well-formed JSON") from None
     if not isinstance(document, dict):
@@ -143,7 +153,7 @@ def invalid(target: str, message: str, **more: Any) -> ServiceError:
     return ServiceError("malformed_request", message, target=target, **more)
 
 
-def _distinct(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """The members of an object.  Raises malformed_request if a name occurs twice."""
     document: dict[str, Any] = {}
     for name, value in members:

@@ -54,7 +54,7 @@ async def update(database: Database, company: str, hook_id: str, body: bytes) ->
     if "url" in given:
         await check_address(given["url"], database.config.webhook_allow_private)
     async with database.registration(company) as connection:
-        await connection.execute("select bds_service.lock_hook(%s, %s)", (company, _id(hook_id, "hook")))
+        await connection.execute("select bds_service.lock_hook(%s, %s)", (company, read_id(hook_id, "hook")))
         stored = await _existing(connection, company, hook_id)
         hook = replace(_stored(stored), **given)
         hook.check(database.catalog)
@@ -75,7 +75,7 @@ async def show(database: Database, company: str, hook_id: str) -> dict[str, Any]
 async def delete(database: Database, company: str, hook_id: str) -> None:
     """Delete a hook.  Raises not_found."""
     async with database.registration(company) as connection:
-        await connection.execute("select bds.delete_hook(%s, %s)", (company, _id(hook_id, "hook")))
+        await connection.execute("select bds.delete_hook(%s, %s)", (company, read_id(hook_id, "hook")))
 
 
 async def hooks(database: Database, company: str, page: tuple[int, int]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ async def deliveries(database: Database, company: str, hook_id: str, page: tuple
 
 async def delivery(database: Database, company: str, hook_id: str, delivery_id: str) -> dict[str, Any]:
     """One delivery of a hook, with the body that is sent.  Raises not_found."""
-    named = (company, _id(hook_id, "hook"), _id(delivery_id, "delivery"))
+    named = (company, read_id(hook_id, "hook"), read_id(delivery_id, "delivery"))
     async with database.registration(company) as connection:
         await _existing(connection, company, hook_id)
         query = "select bds_service.delivery_json(d, s), d.body" + DELIVERIES + " and d.id = %s"
@@ -115,7 +115,7 @@ async def delivery(database: Database, company: str, hook_id: str, delivery_id: 
 
 async def rotate(database: Database, company: str, hook_id: str, *, revoke: bool) -> dict[str, Any]:
     """Give a hook a new secret; returns it.  revoke: the previous one ends now, otherwise in a day.  Raises not_found."""
-    named = (company, _id(hook_id, "hook"), revoke)
+    named = (company, read_id(hook_id, "hook"), revoke)
     async with database.registration(company) as connection:
         return {"secret": await _fetch(connection, "select bds.rotate_hook(%s, %s, %s)", named)}
 
@@ -123,24 +123,25 @@ async def rotate(database: Database, company: str, hook_id: str, *, revoke: bool
 async def test(database: Database, company: str, hook_id: str) -> dict[str, Any]:
     """Queue a delivery of a made-up change.  Raises not_found."""
     async with database.registration(company) as connection:
-        return {"deliveryId": str(await _fetch(connection, "select bds.test_hook(%s, %s)", (company, _id(hook_id, "hook"))))}
+        return {"deliveryId": str(await _fetch(connection, "select bds.test_hook(%s, %s)", (company, read_id(hook_id, "hook"))))}
 
 
 async def end_rest(database: Database, company: str, hook_id: str) -> None:
     """End the rest of a hook.  Raises not_found, conflict for a hook that does not rest."""
     async with database.registration(company) as connection:
-        await connection.execute("select bds_service.end_rest(%s, %s)", (company, _id(hook_id, "hook")))
+        await connection.execute("select bds_service.end_rest(%s, %s)", (company, read_id(hook_id, "hook")))
 
 
 async def retry(database: Database, company: str, hook_id: str, delivery_id: str) -> dict[str, Any]:
     """Make a delivery the next one of its hook.  Raises not_found, conflict."""
-    named = (company, _id(hook_id, "hook"), _id(delivery_id, "delivery"))
+    named = (company, read_id(hook_id, "hook"), read_id(delivery_id, "delivery"))
     async with database.registration(company) as connection:
         await connection.execute("select bds.retry_delivery(%s, %s, %s)", named)
     return {"deliveryId": str(UUID(delivery_id))}
 
 
-def _id(text: str, what: str) -> str:
+def read_id(text: str, what: str) -> str:
+    """An id as text.  Raises not_found for what is no UUID."""
     try:
         return str(UUID(text))
     except ValueError:
@@ -170,7 +171,7 @@ def parameters(company: str, hook: Hook) -> dict[str, Any]:
 
 async def _existing(connection: Session, company: str, hook_id: str) -> dict[str, Any]:
     """A hook as stored, read without its lock.  Raises not_found."""
-    row = await (await connection.execute(HOOKS + " and h.id = %s", (company, _id(hook_id, "hook")))).fetchone()
+    row = await (await connection.execute(HOOKS + " and h.id = %s", (company, read_id(hook_id, "hook")))).fetchone()
     if row is None:
         raise ServiceError("not_found", f"no such hook: {hook_id}")
     hook: dict[str, Any] = row[0]

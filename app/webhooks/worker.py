@@ -26,9 +26,8 @@ from app.database.catalog import Catalog
 from app.database.connections import RECONNECT
 from app.database.database import Database
 from app.database.place import WORKERS, Place
-from app.errors import QueryError
-from app.query.sql.conditions import Condition, compile_any
 from app.tasks import cancel_and_wait
+from app.webhooks.hook import fit
 from app.webhooks.send import Delivery, Outcome, Sender
 
 log = logging.getLogger("bds.webhooks")
@@ -54,16 +53,6 @@ STALE: LiteralString = """
     order by h.company_id, h.id
     limit 500
 """
-
-
-def fit(catalog: Catalog, entity: str | None, filter: str) -> tuple[list[Condition], str | None]:
-    """The compiled filter of a hook and None, or [] and the reason why the filter no longer fits the catalog."""
-    if entity is not None and entity not in catalog:
-        return [], f"no such entity: {entity}"
-    try:
-        return compile_any(catalog, entity, filter), None
-    except QueryError as error:
-        return [], f"filter: {error.message}"
 
 
 class Worker:

@@ -11,7 +11,7 @@ as $$
             select case when d.urgent then clock_timestamp() else d.next_attempt_at end
             from bds.deliveries d
             where d.company_id = s.company_id and d.hook_id = s.hook_id and d.finished_at is null
-            order by d.urgent desc, d.number
+            order by d.urgent desc, d.precedence desc, d.number
             limit 1
         ) end
     where s.company_id = company and s.hook_id = end_rest.hook_id;

@@ -181,14 +181,15 @@ comment on function bds_webhooks.prepare_once(text, regtype[]) is
     'Prepares a statement once in this session and returns its name. Beyond 500,000 characters, whose plans may take 50 MB, the '
     'oldest statements are deallocated';
 
-create function bds_webhooks.queue_statement(has_filters boolean)
+create function bds_webhooks.queue_statement(has_filters boolean, is_replay boolean)
     returns text
     language plpgsql
     immutable
 as $$
 begin
     -- $1 company, $2 entity, $3 and $4 the ids before the first and of the last change, $5 the first one's month, $6 the end of the
-    -- window, $7 a prepared statement that evaluates filters, $8 the shapes of these filters
+    -- window, $7 a prepared statement that evaluates filters, $8 the shapes of these filters; of a replay $9 its hook, $10 the id
+    -- under which it queues changes
     return bds_impl.fill(
         $sql$
 with c as materialized (
@@ -198,14 +199,14 @@ with c as materialized (
 ),
 k as materialized (select k.name, k.key from bds.hook_columns k where k.entity = $2),
 h as materialized (
-    select h.id, h.since_id, h.allow_in_change_set, h.columns, h.filter,
+    select h.id, {since} as since_id, h.allow_in_change_set, h.columns, h.filter,
         case when h.columns is not null then (select array_agg(k.key) from k where k.name = any (h.columns)) end as keys
     from bds.hooks h
-    where h.company_id = $1 and not h.disabled and h.deleted_at is null and coalesce(h.entity, $2) = $2
+    where h.company_id = $1 and not h.disabled and h.deleted_at is null and coalesce(h.entity, $2) = $2{only}
 ){input},
 q as (
     insert into bds.hook_queue (company_id, hook_id, change_id, entity, operation, row_id, change_set_id, due_at)
-    select $1, h.id, c.id, $2, c.operation, c.row_id, c.change_set_id, $6
+    select $1, {target}, c.id, $2, c.operation, c.row_id, c.change_set_id, $6
     from {matches}
     where c.id > h.since_id and (h.allow_in_change_set or c.change_set_id is null)
         and (
@@ -216,6 +217,9 @@ q as (
 )
 select q.hook_id, count(*) from q group by q.hook_id
         $sql$,
+        'since', case when is_replay then '0' else 'h.since_id' end,
+        'only', case when is_replay then ' and h.id = $9' else '' end,
+        'target', case when is_replay then '$10' else 'h.id' end,
         'input', case when has_filters then bds_webhooks.filter_input() else '' end,
         'matches', case
             when has_filters then
@@ -226,13 +230,13 @@ select q.hook_id, count(*) from q group by q.hook_id
     );
 end
 $$;
-comment on function bds_webhooks.queue_statement(boolean) is
-    'The statement that queues changes, for hooks with a filter or for hooks without one; returns the number of changes '
-    'for each hook';
+comment on function bds_webhooks.queue_statement(boolean, boolean) is
+    'The statement that queues changes, for hooks with a filter or for hooks without one, or for a replay; returns the number of '
+    'changes for each hook';
 
 create function bds_webhooks.queue_matches(
     company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz, shapes text[] default null,
-    out hook uuid, out queued bigint
+    replayed uuid default null, replay uuid default null, out hook uuid, out queued bigint
 )
     returns setof record
     language plpgsql
@@ -259,14 +263,16 @@ begin
         );
     end if;
     queuing := bds_webhooks.prepare_once(
-        bds_webhooks.queue_statement(shapes is not null), '{text,text,bigint,bigint,timestamptz,timestamptz,name,text[]}'
+        bds_webhooks.queue_statement(shapes is not null, replayed is not null),
+        '{text,text,bigint,bigint,timestamptz,timestamptz,name,text[],uuid,uuid}'
     );
     return query execute format(
-        'execute %I (%L, %L, %L, %L, %L, %L, %L, %L)',
-        queuing, company, entity_name, from_id, to_id, since, due_at, filters, shapes
+        'execute %I (%L, %L, %L, %L, %L, %L, %L, %L, %L, %L)',
+        queuing, company, entity_name, from_id, to_id, since, due_at, filters, shapes, replayed, replay
     );
 end
 $$;
-comment on function bds_webhooks.queue_matches(text, text, bigint, bigint, timestamptz, text[]) is
+comment on function bds_webhooks.queue_matches(text, text, bigint, bigint, timestamptz, text[], uuid, uuid) is
     'Queues the changes of an entity, after from_id up to to_id, for the hooks that they match: those without a filter, or those '
-    'whose filters have one of these shapes; returns their number for each hook';
+    'whose filters have one of these shapes; returns their number for each hook. replayed: for this hook alone, whenever it was '
+    'made, under the id replay in place of its own';

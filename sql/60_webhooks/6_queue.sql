@@ -93,7 +93,7 @@ begin
             select d.id, d.number, d.urgent, d.next_attempt_at, d.body
             from bds.deliveries d
             where d.company_id = w.company_id and d.hook_id = w.hook_id and d.finished_at is null
-            order by d.urgent desc, d.number
+            order by d.urgent desc, d.precedence desc, d.number
             limit 1
         ) d on true
     ),
@@ -190,8 +190,7 @@ begin
         from jsonb_to_recordset(attempts) as a (
             company text, hook uuid, delivery uuid, lease uuid, status int, "durationMs" int, error text, reply text
         )
-        join bds.hook_states s
-            on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease and s.leased_id = a.delivery
+        join bds.hook_states s on s.company_id = a.company and s.hook_id = a.hook and s.lease = a.lease and s.leased_id = a.delivery
     ),
     tried as (
         insert into bds.delivery_attempts (company_id, delivery_id, n, at, status, duration_ms, error, reply)
@@ -220,15 +219,13 @@ begin
     set state = o.state, urgent = false, extra = false,
         failures = case when o.good then 0 when o.is_extra then d.failures else d.failures + 1 end,
         next_attempt_at = case
-            when o.state <> 'waiting' then null
-            when o.is_extra then d.next_attempt_at
-            else now_at + make_interval(secs => retry[d.failures + 1])
+            when o.state = 'waiting' and o.is_extra then d.next_attempt_at
+            when o.state = 'waiting' then now_at + make_interval(secs => retry[d.failures + 1])
         end,
         finished_at = case when o.state <> 'waiting' then now_at end
     from outcome o
     where d.company_id = o.company and d.id = o.delivery
-    returning d.id, d.state, o.hook, o.exhausted, o.good and not o.test as eases,
-        o.is_extra and o.state = 'waiting' as is_extra;
+    returning d.id, d.state, o.hook, o.exhausted, o.good and not o.test as eases, o.is_extra and o.state = 'waiting' as is_extra;
 end
 $$;
 comment on function bds_webhooks.end_attempts(jsonb, double precision[]) is
@@ -271,7 +268,7 @@ begin
             select case when d.urgent then now_at else greatest(d.next_attempt_at, a.rests_until) end
             from bds.deliveries d
             where d.company_id = s.company_id and d.hook_id = s.hook_id and d.finished_at is null
-            order by d.urgent desc, d.number
+            order by d.urgent desc, d.precedence desc, d.number
             limit 1
         )
     from a

@@ -181,6 +181,8 @@ create table bds.deliveries (
     failures         int not null default 0,
     -- sent before all others: a test, or a retry by hand
     urgent           boolean not null default false,
+    -- a replay goes before all that was queued earlier: 1, 2, ...; 0: not of a replay
+    precedence       int not null default 0,
     -- the next attempt is beside the schedule
     extra            boolean not null default false,
     test             boolean not null default false,
@@ -213,6 +215,8 @@ comment on column bds.deliveries.body is 'The body as it is sent, JSON that name
 comment on column bds.deliveries.change_count is 'Number of changes, 1 to 100';
 comment on column bds.deliveries.failures is 'Failed attempts since it was created or sent again by hand';
 comment on column bds.deliveries.urgent is 'Whether it goes before all others: a test, or sent again by hand';
+comment on column bds.deliveries.precedence is
+    'Deliveries with a higher one go first: those of a replay have one more than what waits when it is asked for';
 comment on column bds.deliveries.extra is
     'Whether the next attempt is one beside the schedule: its failure leaves failures and next_attempt_at as they are';
 comment on column bds.deliveries.test is 'Whether it is a test';
@@ -220,7 +224,8 @@ comment on column bds.deliveries.created_at is 'Time of creation';
 comment on column bds.deliveries.next_attempt_at is 'Time of the next attempt; null: it has ended';
 comment on column bds.deliveries.finished_at is 'Time of its end; null: it is under way';
 create index deliveries_of_a_hook on bds.deliveries (company_id, hook_id, number);
-create index deliveries_under_way on bds.deliveries (company_id, hook_id, urgent desc, number) where finished_at is null;
+create index deliveries_under_way on bds.deliveries (company_id, hook_id, urgent desc, precedence desc, number)
+    where finished_at is null;
 create index deliveries_finished_at on bds.deliveries (finished_at) where finished_at is not null;
 
 create table bds.delivery_attempts (
