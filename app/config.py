@@ -77,6 +77,9 @@ class Config:
         "BDS_WEBHOOK_RETRY", (60.0, 180.0, 540.0, 1620.0, 4860.0), "seconds after the 1st, 2nd, ... failure of a delivery"
     )
     webhook_penalty: Amount = setting("BDS_WEBHOOK_PENALTY", 3600.0, "seconds that a hook rests after a delivery's last failure")
+    webhook_disable_after: Amount = setting(
+        "BDS_WEBHOOK_DISABLE_AFTER", 0.0, "days after which a hook that has only failed is disabled; 0: never"
+    )
     webhook_allow_private: bool = setting("BDS_WEBHOOK_ALLOW_PRIVATE", False, "whether receivers may have private addresses")
     webhook_concurrency: Annotated[int, Meta(ge=1, le=100_000)] = setting(
         "BDS_WEBHOOK_CONCURRENCY", 2_000, "concurrent deliveries, in each worker"

@@ -103,8 +103,8 @@ grant select (place) on bds.settings to bds_service;
 grant execute on function bds.set_context to bds_service;
 grant select, update on sequence bds.bell to bds_worker;
 grant execute on function
-    bds_service.claim_deliveries, bds_service.companies_behind, bds_service.forget_deliveries, bds_service.next_due,
-    bds_service.record_attempts, bds_service.refit_hook, bds_service.release_leases, bds_service.renew_leases,
+    bds_service.claim_deliveries, bds_service.companies_behind, bds_service.disable_failing, bds_service.forget_deliveries,
+    bds_service.next_due, bds_service.record_attempts, bds_service.refit_hook, bds_service.release_leases, bds_service.renew_leases,
     bds_service.route_changes
     to bds_operator, bds_worker;
 
@@ -187,6 +187,7 @@ alter function bds.rotate_hook owner to bds_dispatcher;
 alter function bds.test_hook owner to bds_dispatcher;
 alter function bds.update_hook owner to bds_dispatcher;
 alter function bds_service.claim_deliveries owner to bds_dispatcher;
+alter function bds_service.disable_failing owner to bds_dispatcher;
 alter function bds_service.end_rest owner to bds_dispatcher;
 alter function bds_service.forget_deliveries owner to bds_dispatcher;
 alter function bds_service.lock_hook owner to bds_dispatcher;

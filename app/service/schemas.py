@@ -83,6 +83,7 @@ SCHEMAS: Mapping[str, Schema] = {
     ),
     "HookHealth": record(
         state={"type": "string", "enum": ["ok", "failing", "resting", "disabled"]},
+        reason={"type": ["string", "null"], "enum": ["failures", None]},
         failures=WHOLE,
         lastStatus=nullable(WHOLE),
         lastAt=nullable(TIME),

@@ -8,14 +8,17 @@ from typing import Any
 
 from aiohttp import web
 
+from app.query.check.moments import absolute
 from app.web.forms import Form, initial_form
 from app.web.page import PageRequest
 from app.web.row_names import row_names
 from app.webhooks import registration
+from app.webhooks import replay as replays
 
 PAGE = 50  # hooks
 DELIVERIES = 20  # on the page of a hook
 FIELDS = ("entity", "url", "filter", "columns")
+ENDS = ("since", "until")
 STATE_HINTS = {
     "pending": "not sent yet",
     "waiting": "failed; will be tried again",
@@ -87,6 +90,27 @@ async def retry(page: PageRequest) -> web.StreamResponse:
     return page.redirect(f"/hooks/{hook_id}", flash="retried")
 
 
+async def end_rest(page: PageRequest) -> web.StreamResponse:
+    await page.form()
+    hook_id = page.path_variables["id"]
+    await registration.end_rest(page.database, page.company, hook_id)
+    return page.redirect(f"/hooks/{hook_id}", flash="rest-ended")
+
+
+async def replay(page: PageRequest) -> web.StreamResponse:
+    """Send the changes of a range, or show its form with the problems."""
+    form = await page.form()
+    hook_id = page.path_variables["id"]
+    ends = {name: absolute(form[name].strip()) or None for name in ENDS}
+    if ends["since"] is None:
+        form.add_problem("since", "Enter a time, a version or its name")
+    else:
+        with form.collect_problems(*ENDS):
+            sent = await replays.replay(page.database, page.company, hook_id, json.dumps(ends).encode())
+            return page.redirect(f"/hooks/{hook_id}", flash="replayed" if sent["changes"] else "nothing-replayed")
+    return await hook_page(page, None, replay=form)
+
+
 async def show_hook(page: PageRequest) -> web.StreamResponse:
     return await hook_page(page, None)
 
@@ -108,14 +132,16 @@ async def show_delivery(page: PageRequest) -> web.StreamResponse:
     )
 
 
-async def hook_page(page: PageRequest, form: Form | None, rotated: dict[str, Any] | None = None) -> web.Response:
-    """A hook with its deliveries; with `form`, the rejected input and its problems; with `rotated`, its new secret."""
+async def hook_page(
+    page: PageRequest, form: Form | None, rotated: dict[str, Any] | None = None, replay: Form | None = None
+) -> web.Response:
+    """A hook with its deliveries; with `form` or `replay`, the rejected input and its problems; with `rotated`, its new secret."""
     id, offset = page.path_variables["id"], page.offset()
     found = await registration.deliveries(page.database, page.company, id, (DELIVERIES, offset))
     hook = await registration.show(page.database, page.company, id)  # after the deliveries: its health includes their attempts
     return page.render(
         "hook.html",
-        form.status if form else 200,
+        (form or replay or initial_form()).status,
         hook=hook,
         deliveries=found["data"],
         more=found["hasMore"],
@@ -126,7 +152,8 @@ async def hook_page(page: PageRequest, form: Form | None, rotated: dict[str, Any
         entities=list(page.database.catalog.entities),
         editing=form is not None,
         rotated=rotated,
-        is_live=not offset and form is None and rotated is None,
+        replay=replay or initial_form(),
+        is_live=not offset and form is None and rotated is None and replay is None,
     )
 
 

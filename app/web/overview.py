@@ -25,6 +25,7 @@ PROBLEMS = """
     from bds.problem_counts c cross join jsonb_each_text(c.counts) n
     where not exists (select 1 from bds.clocks k where k.company_id <> all (%s))
 """
+DISABLED = "select count(*)::int from bds.hooks h where h.company_id = %s and h.disabled_for is not null and h.deleted_at is null"
 CHANGES = "select c.changes from bds_service.count_changes(%s, %s) c order by c.since"
 
 
@@ -40,8 +41,14 @@ async def show(page: PageRequest) -> web.StreamResponse:
         problems = await (await connection.execute(PROBLEMS, (page.companies,))).fetchone() if page.may("account") else None
     async with page.database.session(company) as connection:
         counted = await (await connection.execute(CHANGES, (company, steps))).fetchall()
+    if page.may("hooks"):
+        async with page.database.registration(company) as connection:
+            disabled = await (await connection.execute(DISABLED, (company,))).fetchone()
+    else:
+        disabled = None
     return page.render(
         "overview.html",
+        disabled_hooks=disabled[0] if disabled else 0,
         problems=problems[0] if problems else 0,
         companies=companies[:PAGE],
         more=len(companies) > PAGE,

@@ -56,6 +56,8 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("POST", "/hooks/{id}/test", "hooks", hooks.test),
     ("POST", "/hooks/{id}/delete", "hooks", hooks.delete),
     ("POST", "/hooks/{id}/secret", "hooks", hooks.rotate),
+    ("POST", "/hooks/{id}/rest", "hooks", hooks.end_rest),
+    ("POST", "/hooks/{id}/replay", "hooks", hooks.replay),
     ("GET", "/hooks/{id}/deliveries/{delivery}", "hooks", hooks.show_delivery),
     ("POST", "/hooks/{id}/deliveries/{delivery}/retry", "hooks", hooks.retry),
     ("GET", "/connect", "read", connect.show),

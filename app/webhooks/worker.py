@@ -22,6 +22,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from app import metrics
+from app.config import DAY
 from app.database.catalog import Catalog
 from app.database.connections import RECONNECT
 from app.database.database import Database
@@ -77,11 +78,12 @@ class Worker:
         database.on_notify("bds_catalog", lambda _: self._refit.set())
         self._attempts: dict[Delivery, tuple[asyncio.Task[None], float]] = {}  # the running ones, with their start
         self._outcomes: list[tuple[Delivery, Outcome]] = []
+        self._failed = asyncio.Event()  # an attempt has failed
         self._is_waiting = False  # for the database; logged once
 
     async def run(self) -> None:
         """Work until cancelled; then wait GRACE seconds for running attempts, and release the leases of the others."""
-        works = (self._listen, self._fit, self._route, self._deliver, self._renew, self._forget)
+        works = (self._listen, self._fit, self._route, self._deliver, self._renew, self._disable, self._forget)
         tasks = [asyncio.create_task(self._again(each)) for each in works]
         try:
             await asyncio.gather(*tasks)
@@ -275,6 +277,19 @@ class Worker:
         except BaseException:
             self._outcomes = outcomes + self._outcomes
             raise
+        if not all(200 <= (outcome.status or 0) < 300 for _, outcome in outcomes):
+            self._failed.set()
+
+    async def _disable(self) -> None:
+        """Disable hooks that have only failed for too long."""
+        self._failed.clear()
+        seconds = self._config.webhook_disable_after * DAY
+        while seconds:
+            [(hook,)] = await self._call("select bds_service.disable_failing(make_interval(secs => %s))", (seconds,))
+            if hook is None:
+                break
+            log.warning("the hook %s has only failed for too long and is disabled", hook)
+        await _wait_for(self._failed, FORGET)
 
     async def _due_in(self) -> float:
         rows = await self._call("select bds_service.next_due()")
@@ -309,7 +324,7 @@ class Worker:
                 await self._call("select bds_service.release_leases(%s)", (json.dumps([delivery.key() for delivery in left]),))
 
     async def _forget(self) -> None:
-        kept = self._config.webhook_history * 86400
+        kept = self._config.webhook_history * DAY
         rows = await self._call("select bds_service.forget_deliveries(make_interval(secs => %s))", (kept,))
         if not rows[0][0]:
             await asyncio.sleep(FORGET)

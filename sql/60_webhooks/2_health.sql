@@ -9,7 +9,7 @@ select h.company_id, h.id as hook_id,
         else 'ok'
     end as state,
     s.failures, s.last_status, s.last_at, s.queued + coalesce(d.changes, 0) as queued,
-    case when s.rests_until > clock_timestamp() then s.rests_until end as rests_until
+    case when s.rests_until > clock_timestamp() then s.rests_until end as rests_until, h.disabled_for as reason
 from bds.hooks h
 join bds.hook_states s on s.company_id = h.company_id and s.hook_id = h.id
 left join (
@@ -29,6 +29,8 @@ comment on column bds.hook_health.last_status is 'HTTP status of the reply to th
 comment on column bds.hook_health.last_at is 'Time of the last attempt, including tests; null if there was none';
 comment on column bds.hook_health.queued is 'Number of matched changes that are not delivered yet';
 comment on column bds.hook_health.rests_until is 'End of the rest; null if the hook does not rest';
+comment on column bds.hook_health.reason is
+    'failures: the service has disabled the hook because it has only failed for too long; else null';
 
 create or replace function bds_service.hook_json(hook bds.hooks, health bds.hook_health, secret text default null)
     returns json
@@ -42,7 +44,7 @@ as $$
         'createdAt': bds_service.api_time(hook.created_at), 'updatedAt': bds_service.api_time(hook.updated_at),
         'problem': hook.problem,
         'health': json_build_object(
-            'state', health.state, 'failures', health.failures, 'lastStatus', health.last_status,
+            'state', health.state, 'reason', health.reason, 'failures', health.failures, 'lastStatus', health.last_status,
             'lastAt', bds_service.api_time(health.last_at), 'queued', health.queued,
             'restsUntil', bds_service.api_time(health.rests_until)
         ),

@@ -165,6 +165,7 @@ begin
     set entity = update_hook.entity, url = update_hook.url, filter = bds_webhooks.filter_text(update_hook.filter),
         columns = nullif(update_hook.columns, '{}'),
         allow_in_change_set = update_hook.allow_in_change_set, disabled = update_hook.disabled,
+        disabled_for = case when update_hook.disabled then h.disabled_for end,
         catalog_version = null, problem = null, updated_at = now_at,
         since_id = case when before.disabled and not update_hook.disabled then bds_webhooks.last_change(company) else h.since_id end
     where h.company_id = company and h.id = hook_id
@@ -175,6 +176,8 @@ begin
     elsif after.url <> before.url then
         perform bds_webhooks.end_rest(company, hook_id, true);
     end if;
+    update bds.hook_states s set failing_since = null
+    where s.company_id = company and s.hook_id = update_hook.hook_id and before.disabled and not after.disabled;
     perform pg_notify('bds_hooks', company);
     return bds_webhooks.described(after);
 end

@@ -264,6 +264,11 @@ begin
             when a.status between 200 and 299 then 0
             else s.failures + 1
         end,
+        failing_since = case
+            when not tried or s.hook_id = any (spared) then s.failing_since
+            when a.status between 200 and 299 then null
+            else coalesce(s.failing_since, a.at)
+        end,
         next_at = (
             select case when d.urgent then now_at else greatest(d.next_attempt_at, a.rests_until) end
             from bds.deliveries d

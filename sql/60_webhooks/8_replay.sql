@@ -88,5 +88,5 @@ end
 $$;
 comment on function bds_service.replay_hook(text, uuid, bigint, bigint, bigint) is
     'Queues the changes after the version since, up to until, that match a hook as it is now, in new deliveries, which go out '
-    'before all that is not being sent. If more than most match, it queues none, and fits is the version up to which they fit. Raises '
-    'BD004 for a disabled hook, BD006 if the log is not kept from since on';
+    'before all that is not being sent. If more than most match, it queues none, and fits is the version up to which they fit. '
+    'Raises BD004 for a disabled hook, BD006 if the log is not kept from since on';

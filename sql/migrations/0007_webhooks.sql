@@ -16,6 +16,7 @@ create table bds.hooks (
     allow_in_change_set  boolean not null default false,
     disabled             boolean not null default false,
     problem              text,
+    disabled_for         text,
     -- the model that the filter was compiled for; null: not compiled yet
     catalog_version      text,
     created_at           timestamptz not null default clock_timestamp(),
@@ -25,6 +26,8 @@ create table bds.hooks (
     primary key (company_id, id),
     constraint action_is_known check (action in ('webhook')),
     constraint columns_are_named check (cardinality(columns) > 0),
+    constraint reason_is_known check (disabled_for in ('failures')),
+    constraint reason_disables check (disabled_for is null or disabled),
     constraint problem_disables check (problem is null or disabled or deleted_at is not null)
 );
 comment on table bds.hooks is 'Hooks: changes of entity (null: of any) that match filter and columns are sent to url';
@@ -44,6 +47,8 @@ comment on column bds.hooks.created_at is 'Time of creation';
 comment on column bds.hooks.updated_at is 'Time of the last change';
 comment on column bds.hooks.problem is
     'The reason why the service has disabled the hook: its filter or a column does not fit the model';
+comment on column bds.hooks.disabled_for is
+    'failures: the service has disabled the hook because it has only failed for too long; null: it has not';
 comment on column bds.hooks.deleted_at is 'A deleted hook stays until bds_service.forget_deliveries has deleted its deliveries';
 
 create table bds.hook_secrets (
@@ -121,6 +126,7 @@ create table bds.hook_states (
     last_at        timestamptz,
     last_status    int,
     failures       int not null default 0,
+    failing_since  timestamptz,
 
     primary key (company_id, hook_id),
     foreign key (company_id, hook_id) references bds.hooks (company_id, id) on delete cascade,
@@ -140,6 +146,8 @@ comment on column bds.hook_states.rests_until is 'End of the rest after a delive
 comment on column bds.hook_states.last_at is 'Time of the last attempt, tests too; null: none yet';
 comment on column bds.hook_states.last_status is 'HTTP status of its answer; null: there was none';
 comment on column bds.hook_states.failures is 'Failed attempts since the last one that succeeded, or since the first';
+comment on column bds.hook_states.failing_since is
+    'Time of the first failed attempt since the last that succeeded, and since the hook was enabled or has its url; null: none';
 create index hook_states_batch_at on bds.hook_states (batch_at) where batch_at is not null;
 create index hook_states_next_at on bds.hook_states (next_at) where next_at is not null;
 create index hook_states_unhealthy on bds.hook_states (company_id, hook_id) where failures > 0 or rests_until is not null;

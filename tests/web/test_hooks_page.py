@@ -114,8 +114,58 @@ def test_a_finished_delivery_is_sent_again(anna: Visitor, service: Service) -> N
     assert "<script>no</script>" in page.text and not page.tree.xpath("//main//script")
     (form,) = page.tree.xpath("//form[.//button[.='Send again']]")
     page = anna.follow(anna.post(form.get("action")))
-    assert "The delivery will be sent again" in page.text and page.all("//tbody//td")[0] == "pending"
+    assert "The delivery will be sent now" in page.text and page.all("//tbody//td")[0] == "pending"
+    delivery = anna.get(page.one("//tbody//th//a/@href"))
+    for shown in (page, delivery):
+        (again,) = shown.tree.xpath("//form[.//button[.='Send now']]")
+        assert "The delivery will be sent now" in anna.follow(anna.post(again.get("action"))).text
+    page = anna.follow(anna.post(f"/hooks/{hook_id}/switch?company=demo", {"disabled": "true"}))
+    assert not page.all("//button[starts-with(., 'Send')]")
     assert anna.post(form.get("action")).status == 409
+
+
+def test_a_rest_is_ended(anna: Visitor, service: Service) -> None:
+    hook_id = id_of(create(anna))
+    assert not anna.get(f"/hooks/{hook_id}?company=demo").all("//button[.='End the rest']")
+    service.operator.connection.execute(
+        "update bds.hook_states set failures = 6, rests_until = now() + interval '1 h' where hook_id = %s", (hook_id,)
+    )
+    (form,) = anna.get(f"/hooks/{hook_id}?company=demo").tree.xpath("//form[.//button[.='End the rest']]")
+    page = anna.follow(anna.post(form.get("action")))
+    assert "The rest has ended." in page.text and page.one("//p[@id='state']").strip() == "failing"
+    assert anna.post(form.get("action")).status == 409
+
+
+def test_changes_of_a_range_are_replayed(anna: Visitor, service: Service) -> None:
+    hook_id = id_of(create(anna, entity="units"))
+    service.operator.write("demo", "insert into data.units (code, name) values ('replayed', 'x')")
+    path = f"/hooks/{hook_id}/replay?company=demo"
+    page = anna.follow(anna.post(path, {"since": "-1h", "until": ""}))
+    assert "The changes are on their way." in page.text and page.all("//tbody//td")[0] == "pending"
+    assert "No change of this range matches" in anna.follow(anna.post(path, {"since": "0", "until": "0"})).text
+    for fields, status, problem in (
+        ({"since": "", "until": "1"}, 400, "After: Enter a time, a version or its name"),
+        ({"since": "0", "until": "%"}, 400, "Up to: expected a version such as 17"),
+        ({"since": "1", "until": "0"}, 400, "After: version 1 comes after version 0"),
+        ({"since": "nobody", "until": ""}, 404, "After: no version is called 'nobody'"),
+        ({"since": "0", "until": "99999999"}, 404, "Up to: version 99999999 is yet to come"),
+    ):
+        page = anna.post(path, fields)
+        assert (page.status, len(page.problems)) == (status, 1) and page.problems[0].startswith(problem), page.problems
+        assert (page.typed("since"), page.typed("until")) == (fields["since"], fields["until"])
+    anna.post(f"/hooks/{hook_id}/switch?company=demo", {"disabled": "true"})
+    assert anna.post(path, {"since": "0", "until": ""}).status == 409
+    assert not anna.get(f"/hooks/{hook_id}?company=demo").all("//h2[.='Replay']")
+
+
+def test_a_webhook_that_only_failed_is_named_on_the_overview(anna: Visitor, service: Service) -> None:
+    hook_id = id_of(create(anna))
+    assert "all attempts failed" not in anna.get("/?company=demo").text
+    service.operator.connection.execute("update bds.hooks set disabled = true, disabled_for = 'failures' where id = %s", (hook_id,))
+    assert "1 webhook is disabled because all attempts failed for too long." in anna.get("/?company=demo").text
+    assert "all its attempts failed for too long" in anna.get(f"/hooks/{hook_id}?company=demo").text
+    anna.follow(anna.post(f"/hooks/{hook_id}/switch?company=demo", {"disabled": "false"}))
+    assert "all attempts failed" not in anna.get("/?company=demo").text
 
 
 def attempted(service: Service, hook_id: str, **state: Any) -> str:

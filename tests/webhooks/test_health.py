@@ -42,7 +42,7 @@ def next_attempts(queue: Queue, hook: str) -> list[datetime]:
 
 
 def test_a_new_hook_is_ok_and_has_not_been_tried(queue: Queue) -> None:
-    expected = {"state": "ok", "failures": 0, "lastStatus": None, "lastAt": None, "queued": 0, "restsUntil": None}
+    expected = {"state": "ok", "reason": None, "failures": 0, "lastStatus": None, "lastAt": None, "queued": 0, "restsUntil": None}
     assert health(queue, queue.hook()) == expected
 
 
@@ -195,6 +195,61 @@ def test_the_next_attempt_is_never_in_the_past(queue: Queue) -> None:
     queue.claim()
     before = now(queue)
     assert [before <= each <= now(queue) for each in next_attempts(queue, hook)] == [True]
+
+
+DISABLE = "select bds_service.disable_failing(%s)"
+
+
+def backdate(queue: Queue, hook: str, days: int) -> None:
+    """Put the first failure so many days before the last attempt."""
+    queue.operator.connection.execute(
+        "update bds.hook_states set failing_since = last_at - make_interval(days => %s) where hook_id = %s and failures > 0",
+        (days, hook),
+    )
+
+
+def test_a_hook_that_has_only_failed_for_too_long_is_disabled(queue: Queue) -> None:
+    hook, other = queue.hook(), queue.hook("units")
+    queue.send("A", "B")
+    assert queue.rows(DISABLE, ("0",)) == [(None,)], "it was not tried"
+    fail(queue, hook, 2)
+    assert queue.rows(DISABLE, ("1 hour",)) == [(None,)]
+    backdate(queue, hook, 7)
+    assert queue.rows(DISABLE, ("7 days 1 hour",)) == [(None,)]
+    [(disabled,)] = queue.rows(DISABLE, ("7 days",))
+    assert str(disabled) == hook
+    found = health(queue, hook)
+    assert (found["state"], found["reason"], found["failures"], found["queued"]) == ("disabled", "failures", 2, 0)
+    assert queue.states(hook) == ["cancelled"] and health(queue, other)["state"] == "ok"
+    assert queue.rows(DISABLE, ("7 days",)) == [(None,)]
+    change = "select bds.update_hook('acme', %s, 'products', 'http://127.0.0.1:9/', %s, null, false, %s)"
+    queue.write(change, (hook, "price > 0", True))
+    assert health(queue, hook)["reason"] == "failures", "as long as it is disabled"
+    queue.write(change, (hook, None, False))
+    assert (health(queue, hook)["state"], health(queue, hook)["reason"]) == ("failing", None)
+    queue.send("C")
+    fail(queue, hook)
+    assert queue.rows(DISABLE, ("7 days",)) == [(None,)], "it begins anew"
+
+
+@pytest.mark.parametrize("event", ["success", "another url", "an attempt by hand"])
+def test_a_hook_that_has_not_only_failed_is_not_disabled(queue: Queue, event: str) -> None:
+    hook = queue.hook()
+    queue.send("A")
+    if event == "an attempt by hand":
+        queue.write("select bds.retry_delivery('acme', %s, %s)", (hook, queue.deliveries(hook)[0]["id"]))
+        queue.record(*queue.claim(), status=500)
+        assert health(queue, hook)["failures"] == 0
+    else:
+        fail(queue, hook)
+    backdate(queue, hook, 7)
+    if event == "success":
+        fail(queue, hook, status=200)
+        queue.send("B")
+        fail(queue, hook)
+    elif event == "another url":
+        queue.write("select bds.update_hook('acme', %s, 'products', 'http://127.0.0.1:9/b', null, null, false, false)", (hook,))
+    assert queue.rows(DISABLE, ("7 days",)) == [(None,)]
 
 
 def test_hooks_are_listed_by_one_statement_without_calls_for_each(queue: Queue) -> None:

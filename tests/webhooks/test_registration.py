@@ -18,7 +18,7 @@ from tests.webhooks.conftest import working
 from tests.webhooks.receiving import Receiver
 
 URL = "https://93.184.215.14/hook"
-UNTRIED = {"state": "ok", "failures": 0, "lastStatus": None, "lastAt": None, "queued": 0, "restsUntil": None}
+UNTRIED = {"state": "ok", "reason": None, "failures": 0, "lastStatus": None, "lastAt": None, "queued": 0, "restsUntil": None}
 
 
 @dataclass(frozen=True)

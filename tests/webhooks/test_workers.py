@@ -293,6 +293,21 @@ def test_failures_follow_the_schedule_and_the_hook_rests(queue: Queue, receiver:
     assert first["attempts"][1]["error"].startswith("timeout")
 
 
+def test_a_hook_that_only_fails_is_disabled_by_a_worker(queue: Queue, receiver: Receiver) -> None:
+    receiver.answers = {"/dead": [503], "/mixed": [503, 200]}
+    dead, mixed = (queue.hook(url=receiver.url(path)) for path in ("/dead", "/mixed"))
+    day = 86_400.0
+    with working(queue.url, BDS_WEBHOOK_RETRY="0.1,0.1,0.1,0.1,0.1,60", BDS_WEBHOOK_DISABLE_AFTER=str(0.2 / day)):
+        queue.products("A")
+        wait_until(lambda: queue.states(dead) == ["cancelled"] and queue.states(mixed) == ["delivered"])
+        reasons = "select hook_id::text, state, reason from bds.hook_health"
+        wait_until(lambda: sorted(queue.rows(reasons)) == sorted([(dead, "disabled", "failures"), (mixed, "ok", None)]))
+        assert 2 <= len(receiver.of("/dead")) <= 6
+        queue.products("B")
+        receiver.wait("/mixed", 3)
+    assert {change for request in receiver.of("/dead") for change in request.changes} == {1}
+
+
 def test_a_redirect_is_not_a_success_and_4xx_is_final(queue: Queue, receiver: Receiver) -> None:
     moved, gone = queue.hook(url=receiver.url("/moved")), queue.hook(url=receiver.url("/gone"))
     receiver.answers |= {"/moved": ["redirect", 200], "/gone": [410]}
