@@ -39,6 +39,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "uri_too_long": (414, "The URL is too long"),
     "unsupported_media_type": (415, "The body's media type or encoding is not supported"),
     "too_many_changes": (422, "More changes match than one replay sends"),
+    "key_reused": (422, "The Idempotency-Key belongs to another request"),
     "unwritable": (422, "A value cannot be written in that format"),
     "too_many_requests": (429, "Too many wrong credentials"),
     "internal": (500, "The service failed"),

@@ -63,7 +63,7 @@ grant execute on function
     bds.forget_version, bds.import_begin, bds.import_cancel, bds.import_document, bds.import_fail, bds.import_progress,
     bds.import_rows, bds.import_run, bds.import_stage, bds.lock_company, bds.name_version, bds.restore, bds.revert,
     bds.revert_range, bds.set_context,
-    bds_service.import_note_positions, bds_service.import_received
+    bds_service.end_request, bds_service.import_note_positions, bds_service.import_received
     to bds_operator, bds_writer;
 
 -- The service: accounts, mappers, and the hooks of the company that the session names ---------------------------------------------
@@ -89,6 +89,7 @@ grant execute on function bds.create_company, bds.create_user, bds.delete_compan
 grant select on bds.companies to bds_operator, bds_service, bds_worker;
 grant select (id, email, companies, is_administrator, created_at, last_login_at) on bds.users to bds_operator, bds_service;
 grant execute on function
+    bds_service.answer_request, bds_service.claim_request, bds_service.end_request, bds_service.note_request,
     bds_service.begin_attempt, bds_service.begin_session, bds_service.count_wrong, bds_service.end_attempt, bds_service.end_session,
     bds_service.keep_secret, bds_service.note_use, bds_service.password_of, bds_service.session
     to bds_service;
@@ -141,6 +142,7 @@ grant select on bds.change_log, bds.clocks, bds.column_history, bds.residents to
 grant select on all tables in schema bds_feed to bds_importer;
 grant create on schema staging to bds_importer;
 grant insert, update, delete on bds.import_errors, bds.imports to bds_importer, bds_operator;
+grant select, insert, update, delete on bds.import_keys to bds_importer, bds_operator;
 grant usage on schema bds_log to bds_importer;
 grant execute on function bds_log.check_staging_company to bds_importer;  -- the trigger of the tables that it makes
 -- a new owner of a function needs the right to create it
@@ -157,6 +159,10 @@ alter function bds.import_stage owner to bds_importer;
 alter function bds.restore owner to bds_importer;
 alter function bds.revert owner to bds_importer;
 alter function bds.revert_range owner to bds_importer;
+alter function bds_service.answer_request owner to bds_importer;
+alter function bds_service.claim_request owner to bds_importer;
+alter function bds_service.end_request owner to bds_importer;
+alter function bds_service.note_request owner to bds_importer;
 alter function bds_service.import_note_positions owner to bds_importer;
 alter function bds_service.import_received owner to bds_importer;
 revoke create on schema bds, bds_service from bds_importer;

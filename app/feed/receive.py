@@ -26,6 +26,7 @@ from app.database.place import Place
 from app.errors import ServiceError
 from app.feed import background
 from app.feed.origin import Origin, file_name
+from app.feed.requests import Answer, Claim, answer, key_of, status_of
 from app.feed.revert import Revert
 from app.feed.run import Import, Moved, cancel_import
 from app.feed.selection import Selection, of_change_set, read_body
@@ -33,7 +34,7 @@ from app.feed.small import Writers
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
-from app.wire.bodies import body_deadline, small_body
+from app.wire.bodies import bare_body, body_deadline, small_body
 from app.wire.coding import decoded
 from app.wire.urls import read_page
 
@@ -47,8 +48,9 @@ CANCEL_POLL = 0.1  # seconds between two looks whether it has ended
 CHECK = 0.5  # seconds between two checks, during a wait, whether the import was cancelled
 
 
-async def import_request(database: Database, request: web.Request, company: str, actor: str) -> tuple[int, dict[str, Any]]:
-    """Import a request's body; returns (status, report).  Raises ServiceError if nothing of the document could be imported."""
+async def import_request(database: Database, request: web.Request, company: str, actor: str) -> Answer:
+    """Import a request's body.  Raises ServiceError if nothing of the document could be imported."""
+    key_of(request)
     options = _options(request)
     converter, limit = None, database.config.import_max
     if "mapper" in request.query:
@@ -67,7 +69,12 @@ async def import_request(database: Database, request: web.Request, company: str,
     bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
     is_async = "respond-async" in _preferences(request)
     origin = Origin(actor, _file_name(request), request.query.get("mapper"))
-    return await import_body(database, company, origin, bodies, converter, dry_run=options["dryRun"], is_async=is_async)
+
+    def work(claim: Claim | None, bodies: AsyncIterator[bytes]) -> Awaitable[tuple[int, dict[str, Any]]]:
+        how = {"dry_run": options["dryRun"], "is_async": is_async}
+        return import_body(database, company, origin, bodies, converter, claim=claim, **how)
+
+    return await answer(database, request, company, bodies, is_async=is_async, work=work)
 
 
 async def import_body(
@@ -79,6 +86,7 @@ async def import_body(
     *,
     dry_run: bool = False,
     is_async: bool = False,
+    claim: Claim | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """Import the chunks of a body; returns (status, report), with is_async 202 once the whole body has arrived.
 
@@ -96,28 +104,38 @@ async def import_body(
         converter=converter,
         writers=place.writers.session,
         moved=_moved(database, company, place),
+        claim=claim,
     )
     return await _in_background(database, importing, bodies, is_async)
 
 
 async def revert_request(
     database: Database, request: web.Request, company: str, actor: str, change_set: str | None = None
-) -> tuple[int, dict[str, Any]]:
-    """Undo a change set, or what the body selects; returns (status, report).  Raises ServiceError."""
+) -> Answer:
+    """Undo a change set, or what the body selects.  Raises ServiceError."""
+    key = key_of(request)
     for name in request.query:
         if name not in ("dryRun", "force") or change_set is None:
             expected = "no parameters" if change_set is None else "dryRun or force"
             raise ServiceError("malformed_request", f"expected {expected}, got {name}", target=name)
-    if change_set is None:
-        selection = read_body(await small_body(request))
-    else:
-        options = _booleans(request, "dryRun", "force")
-        selection = of_change_set(change_set, dry_run=options["dryRun"], force=options["force"])
-    return await revert(database, company, actor, selection, is_async="respond-async" in _preferences(request))
+    options = _booleans(request, "dryRun", "force")
+    is_async = "respond-async" in _preferences(request)
+    # a change set needs no body; with a key it tells one request from another
+    body = await small_body(request) if change_set is None else await bare_body(request) if key else b""
+
+    async def work(claim: Claim | None, bodies: AsyncIterator[bytes]) -> tuple[int, dict[str, Any]]:
+        async for _ in bodies:
+            pass
+        selection = (
+            read_body(body) if change_set is None else of_change_set(change_set, dry_run=options["dryRun"], force=options["force"])
+        )
+        return await revert(database, company, actor, selection, is_async=is_async, claim=claim)
+
+    return await answer(database, request, company, _bodies(body), is_async=is_async, work=work)
 
 
 async def revert(
-    database: Database, company: str, actor: str, selection: Selection, *, is_async: bool = False
+    database: Database, company: str, actor: str, selection: Selection, *, is_async: bool = False, claim: Claim | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Undo changes; returns (status, report), with is_async 202 at once.  Raises as revert_request."""
     await database.wait_for_departure(company)
@@ -128,13 +146,14 @@ async def revert(
         actor=actor,
         dry_run=selection.dry_run,
         moved=_moved(database, company, place),
+        claim=claim,
     )
+    return await _in_background(database, reverting, _bodies(), is_async)
 
-    async def nothing() -> AsyncIterator[bytes]:
-        return
-        yield
 
-    return await _in_background(database, reverting, nothing(), is_async)
+async def _bodies(*bodies: bytes) -> AsyncIterator[bytes]:
+    for body in bodies:
+        yield body
 
 
 def _moved(database: Database, company: str, place: Place) -> Moved:
@@ -153,6 +172,8 @@ async def _in_background(
     database: Database, importing: Import, bodies: AsyncIterator[bytes], is_async: bool
 ) -> tuple[int, dict[str, Any]]:
     arrived = asyncio.Event()
+    if importing.claim:
+        importing.claim.is_begun = True
     work = background.start(importing, _import(importing, bodies, arrived, is_async))
     try:
         if is_async and await _has_arrived(work, arrived):
@@ -165,7 +186,7 @@ async def _in_background(
     except asyncio.CancelledError:  # the client has left
         background.log_failure(importing, work)
         raise
-    return 422 if report["state"] == "failed" else 200, report
+    return status_of(report), report
 
 
 async def _has_arrived(work: asyncio.Task[Any], arrived: asyncio.Event) -> bool:
@@ -203,9 +224,12 @@ async def _import(importing: Import, bodies: AsyncIterator[bytes], arrived: asyn
         if is_async or not is_whole or importing.is_converted:
             await _in_thread(_receive_rest, importing, rest)
             rest = b""
+        if importing.claim:
+            await importing.claim.note(is_async)
         arrived.set()
         await _unless_ended(importing, turn.acquire())
     except BaseException as error:
+        await _read_on(importing, bodies, error)
         await asyncio.shield(_in_thread(background.fail, importing, error, threads=_ends))
         await asyncio.shield(_in_thread(background.release_memory, threads=_ends))
         raise _with_id(error, importing.id) from None
@@ -215,6 +239,14 @@ async def _import(importing: Import, bodies: AsyncIterator[bytes], arrived: asyn
         turn.release()
         if not is_whole:
             await _in_thread(background.release_memory, threads=_ends)
+
+
+async def _read_on(importing: Import, bodies: AsyncIterator[bytes], error: BaseException) -> None:
+    """Read the rest of a body that was refused, which its claim hashes: requests that repeat it get the same answer."""
+    if importing.claim and importing.claim.is_kept(error) and getattr(error, "code", None) != "cancelled":
+        with contextlib.suppress(ServiceError, OSError):
+            while await _unless_ended(importing, anext(bodies, None)) is not None:
+                pass
 
 
 async def _unless_ended(importing: Import, work: Awaitable[T]) -> T:

@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from app.database.catalog import Catalog
 from app.feed.heartbeat import Progress
 from app.feed.origin import Origin
+from app.feed.requests import Claim
 from app.feed.run import NOTICE, Import, Moved, OnProgress
 
 
@@ -36,8 +37,10 @@ class Revert(Import):
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
         moved: Moved | None = None,
+        claim: Claim | None = None,
     ) -> None:
-        super().__init__(url, catalog, company, origin=Origin(actor), dry_run=dry_run, on_progress=on_progress, moved=moved)
+        how: dict[str, Any] = {"dry_run": dry_run, "on_progress": on_progress, "moved": moved, "claim": claim}
+        super().__init__(url, catalog, company, origin=Origin(actor), **how)
         self._selection = selection
         self._force = force
         self._rows = 0  # that are undone
@@ -46,8 +49,8 @@ class Revert(Import):
         with self._connection.use() as connection, connection.transaction():
             connection.execute("select bds.set_context(%s, %s)", (self.company, self._origin.actor))
             row = connection.execute(
-                "select bds.import_begin(%s, %s, %s, undoes => %s, force => %s)",
-                (self.company, self._origin.actor, self.dry_run, Jsonb(self._selection), self._force),
+                "select bds.import_begin(%s, %s, %s, undoes => %s, force => %s, claimed_id => %s)",
+                (self.company, self._origin.actor, self.dry_run, Jsonb(self._selection), self._force, self.claimed_id),
             ).fetchone()
         assert row is not None
         self.id = row[0]
@@ -65,6 +68,8 @@ class Revert(Import):
     def fail(self, reason: BaseException | None = None) -> None:
         if self.id is not None:
             super().fail(reason)
+        else:
+            self._end_unlisted(reason)
 
     def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         if match := NOTICE.fullmatch(diagnostic.message_primary or ""):

@@ -41,6 +41,7 @@ from app.feed.converter import Converter, note_positions
 from app.feed.heartbeat import Heartbeat, Progress, show_progress
 from app.feed.idle_connection import IdleConnection
 from app.feed.origin import UNKNOWN, Origin
+from app.feed.requests import Claim
 from app.feed.small import NotSmall, Writers, import_small
 from app.feed.staging import Staging
 
@@ -62,7 +63,7 @@ class Import:
 
     receive() the bytes, run(); begin() before makes the import one that can be watched.  After any exception call fail(): it
     removes everything that was staged, and keeps why.  writers: lends a session of bds_writer for small imports; by default one is
-    opened.  moved: finds a company that lives at another place by now.
+    opened.  moved: finds a company that lives at another place by now.  claim: of the request's Idempotency-Key.
     """
 
     def __init__(
@@ -78,10 +79,12 @@ class Import:
         converter: Converter | None = None,
         writers: Writers | None = None,
         moved: Moved | None = None,
+        claim: Claim | None = None,
     ) -> None:
         self.company = company
         self.dry_run = dry_run
         self.id: UUID | None = None
+        self.claim = claim
         self._url = url
         self._origin = origin
         self._on_progress = on_progress or (lambda *_: None)
@@ -103,6 +106,11 @@ class Import:
     def is_converted(self) -> bool:
         """Whether a converter makes the document of what is received."""
         return self._converter is not None
+
+    @property
+    def claimed_id(self) -> UUID | None:
+        """The id that the import has to have."""
+        return self.claim.id if self.claim else None
 
     def begin(self) -> UUID:
         """Begin, if that is not done yet: the import is receiving.  Raises psycopg.Error BD002 if there is no such company."""
@@ -161,8 +169,8 @@ class Import:
             connection.execute("select bds.set_context(%s, %s)", (self.company, self._origin.actor))
             import_id = self.id or connections.one_value(
                 connection,
-                "select bds.import_begin(%s, %s, %s, file => %s, mapper => %s)",
-                *(self.company, self._origin.actor, self.dry_run, self._origin.file, self._origin.mapper),
+                "select bds.import_begin(%s, %s, %s, file => %s, mapper => %s, claimed_id => %s)",
+                *(self.company, self._origin.actor, self.dry_run, self._origin.file, self._origin.mapper, self.claimed_id),
             )
             query: LiteralString = "select number from bds.imports where company_id = %s and id = %s"
             number = connections.one_value(connection, query, self.company, import_id)
@@ -247,7 +255,14 @@ class Import:
     def _run_small(self) -> dict[str, Any]:
         self.raise_if_ended()
         report = import_small(
-            self._writers, self._heartbeat, self._staging, self.company, self.dry_run, self._origin, self._converter
+            self._writers,
+            self._heartbeat,
+            self._staging,
+            self.company,
+            self.dry_run,
+            self._origin,
+            self._converter,
+            self.claimed_id,
         )
         self.id = UUID(report["importId"])
         return report
@@ -288,10 +303,12 @@ class Import:
         """
         code, message = _describe(reason)
         self._heartbeat.stop()
-        if self.id is None and not (isinstance(reason, psycopg.Error) and reason.sqlstate == "BD002"):  # there is no such company
+        # there is no such company, or the claim was lost
+        if self.id is None and not (isinstance(reason, psycopg.Error) and reason.sqlstate in ("BD002", "BD003")):
             self._begin()
             self._heartbeat.stop()
         if self.id is None:
+            self._end_unlisted(reason)
             return
         with self._lock:
             with contextlib.suppress(OSError):  # a temporary file that could not be written cannot be flushed either
@@ -300,7 +317,16 @@ class Import:
             state = "cancelled" if code == "cancelled" else "failed"
             with self._connect() as connection:
                 show_progress(connection, self.company, self.id, self._progress())
-                connection.execute("select bds.import_fail(%s, %s, %s, %s, %s)", (self.company, self.id, state, code, message))
+                with connection.transaction():
+                    connection.execute("select bds.import_fail(%s, %s, %s, %s, %s)", (self.company, self.id, state, code, message))
+                    if self.claim:
+                        self.claim.end(connection, reason, self.id)
+
+    def _end_unlisted(self, reason: BaseException | None) -> None:
+        """End the request of an import that is not listed."""
+        if self.claim:
+            with self._connect() as connection:
+                self.claim.end(connection, reason, None)
 
     def stop(self) -> None:
         """Make the import raise `aborted` soon, because the service ends; no effect once it is written.  Raises psycopg.Error."""

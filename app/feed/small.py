@@ -32,7 +32,7 @@ NOT_SMALL = {
 
 # One round trip; what the inner query does is done before its row passes the condition.
 RUN = """
-    select bds.import_rows(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+    select bds.import_rows(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
     from (select set_config('bds.company', %s, true) as company, set_config('lock_timeout', %s, true) as patience offset 0) c
     where c.company is not null and c.patience is not null
 """
@@ -52,11 +52,12 @@ def import_small(
     dry_run: bool,
     origin: Origin,
     converter: Converter | None,
+    claimed_id: UUID | None,
 ) -> dict[str, Any]:
     """Import what is staged; returns the report.  Raises NotSmall, psycopg.Error."""
     directives = staging.directives
     given = (directives.atomic, directives.remove_all, staging.bytes, staging.records, origin.file, origin.mapper)
-    parameters = (company, *staging.small_rows(), origin.actor, dry_run, *given, company, TURN_TIMEOUT)
+    parameters = (company, *staging.small_rows(), origin.actor, dry_run, *given, claimed_id, company, TURN_TIMEOUT)
     is_begun = False
     try:
         with contextlib.ExitStack() as stack:

@@ -7,6 +7,7 @@ from aiohttp import web
 from app.changes import versions
 from app.errors import ServiceError
 from app.feed import receive
+from app.feed.requests import REPLAYED, Answer
 from app.mapper import store as mappers
 from app.service.middleware import DATABASE, Handler
 from app.service.senders import (
@@ -19,9 +20,12 @@ from app.wire import answers, bodies, urls
 
 async def import_document(request: web.Request) -> web.StreamResponse:
     company, actor = await require_import(request)
-    status, report = await receive.import_request(request.app[DATABASE], request, company, actor)
-    headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
-    return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
+    return _response(company, await receive.import_request(request.app[DATABASE], request, company, actor))
+
+
+def _response(company: str, answer: Answer) -> web.Response:
+    headers = {"Location": f"/api/{company}/imports/{answer.report['importId']}", **(REPLAYED if answer.is_replayed else {})}
+    return web.Response(status=answer.status, body=receive.dump(answer.report), content_type="application/json", headers=headers)
 
 
 async def imports(request: web.Request) -> web.StreamResponse:
@@ -44,16 +48,14 @@ async def cancel_import(request: web.Request) -> web.StreamResponse:
 
 async def revert_import(request: web.Request) -> web.StreamResponse:
     company, actor = await require_import(request)
-    status, report = await receive.revert_request(request.app[DATABASE], request, company, actor, request.match_info["id"])
-    headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
-    return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
+    return _response(
+        company, await receive.revert_request(request.app[DATABASE], request, company, actor, request.match_info["id"])
+    )
 
 
 async def revert(request: web.Request) -> web.StreamResponse:
     company, actor = await require_import(request)
-    status, report = await receive.revert_request(request.app[DATABASE], request, company, actor)
-    headers = {"Location": f"/api/{company}/imports/{report['importId']}"}
-    return web.Response(status=status, body=receive.dump(report), content_type="application/json", headers=headers)
+    return _response(company, await receive.revert_request(request.app[DATABASE], request, company, actor))
 
 
 async def import_errors(request: web.Request) -> web.StreamResponse:

@@ -29,6 +29,11 @@ async def small_body(request: web.Request, longest: int = 64 << 10) -> bytes:
     """Return a small JSON body, not decoded.  Raises unsupported_media_type, too_large, request_timeout."""
     if request.content_type not in ("application/json", "application/merge-patch+json"):
         raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
+    return await bare_body(request, longest)
+
+
+async def bare_body(request: web.Request, longest: int = 64 << 10) -> bytes:
+    """Return a small body of any media type, not decoded.  Raises as small_body."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise ServiceError("unsupported_media_type", "expected a body without Content-Encoding", target="Content-Encoding")
     body = bytearray()

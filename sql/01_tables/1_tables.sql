@@ -39,6 +39,8 @@ select * from (values
     ('bds.imports',           'company_id', 'company', true,  true,  false, 'finished_at', 'import_age',
         'BDS_IMPORT_RETENTION days after its end'),
     ('bds.import_errors',     'company_id', 'company', true,  true,  false, null,          null, 'as long as the import'),
+    ('bds.import_keys',       'company_id', 'company', true,  true,  true,  null,          null,
+        'a day, or until its import ends without an answer'),
     ('bds.mappers',           'company_id', 'company', true,  true,  true,  null,          null, 'until bds.delete_mapper'),
     ('bds.hooks',             'company_id', 'company', true,  true,  true,  null,          null,
         'until its last delivery is, after bds.delete_hook'),

@@ -57,7 +57,7 @@ comment on function bds_feed.open_import(text, uuid, text) is
 
 create or replace function bds.import_begin(
     company text, actor text default null, dry_run boolean default false, undoes jsonb default null, force boolean default false,
-    file text default null, mapper text default null
+    file text default null, mapper text default null, claimed_id uuid default null
 )
     returns uuid
     language plpgsql
@@ -70,19 +70,21 @@ begin
     perform bds_feed.enter_company(company);
     perform bds_impl.require_resident(company);
     actor := bds_impl.actor(actor);
+    perform bds_feed.require_claim(company, claimed_id);
     if undoes is not null then
-        return bds_revert.open(company, actor, dry_run, undoes, force);
+        return bds_revert.open(company, actor, dry_run, undoes, force, claimed_id);
     end if;
-    insert into bds.imports (company_id, actor, dry_run, file, mapper) values (company, actor, dry_run, left(file, 255), mapper)
+    insert into bds.imports (company_id, id, actor, dry_run, file, mapper)
+    values (company, coalesce(claimed_id, gen_random_uuid()), actor, dry_run, left(file, 255), mapper)
     returning * into import;
     perform bds_feed.make_staging(import, bds_feed.staging_table(import.number, 'errors'), t.definition)
     from bds_feed.tables t where t.name = 'feed_errors';
     return import.id;
 end
 $$;
-comment on function bds.import_begin(text, text, boolean, jsonb, boolean, text, text) is
+comment on function bds.import_begin(text, text, boolean, jsonb, boolean, text, text, uuid) is
     'Begins an import and returns its id; with what it undoes ({"changeSet": ...}) an undo, which needs only bds.import_run. File '
-    'and mapper are names for its report';
+    'and mapper are names for its report; claimed_id is for the service, which has claimed a key for an import of this id';
 
 create or replace function bds.import_stage(company text, import_id uuid, entity_name text)
     returns text
@@ -169,7 +171,7 @@ comment on function bds.import_run(text, uuid, text, text[], boolean) is
 create or replace function bds.import_rows(
     company text, rows jsonb, errors jsonb default null, actor text default null, dry_run boolean default false,
     atomic text default 'batch', remove_all text[] default '{}', bytes bigint default 0, records bigint default 0,
-    file text default null, mapper text default null
+    file text default null, mapper text default null, claimed_id uuid default null
 )
     returns json
     language plpgsql
@@ -181,8 +183,9 @@ declare
     member record;
 begin
     perform bds_feed.enter_company(company);
+    perform bds_feed.require_claim(company, claimed_id);
     import := bds_feed.small_import(jsonb_build_object(
-        'company_id', company, 'actor', bds_impl.actor(actor), 'dry_run', dry_run, 'atomic', atomic,
+        'id', coalesce(claimed_id, gen_random_uuid()), 'company_id', company, 'actor', bds_impl.actor(actor), 'dry_run', dry_run, 'atomic', atomic,
         'remove_all', remove_all, 'bytes', bytes, 'records', records, 'file', left(file, 255), 'mapper', mapper
     ), array(select jsonb_object_keys(rows)) || remove_all);
     for member in select m.key as entity, m.value as rows from jsonb_each(rows) m loop
@@ -194,9 +197,9 @@ begin
     return bds_feed.run(import, false);
 end
 $$;
-comment on function bds.import_rows(text, jsonb, jsonb, text, boolean, text, text[], bigint, bigint, text, text) is
+comment on function bds.import_rows(text, jsonb, jsonb, text, boolean, text, text[], bigint, bigint, text, text, uuid) is
     'Imports a few rows, {entity: [{"@ordinal": 0, "code": "X"}, ...]}, staged as bds.import_stage says, and errors that were '
     'found in them '
     'before, in one statement; returns the report. The temporary tables of the session that it uses stay for the next import. '
     'BD003 if the '
-    'turn of the company does not come within lock_timeout';
+    'turn of the company does not come within lock_timeout. Claimed_id: as of bds.import_begin';

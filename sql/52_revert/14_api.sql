@@ -1,6 +1,6 @@
 -- Undoing in SQL: listed, run and ended as an import.  All is written in one transaction.
 
-create function bds_revert.open(company text, actor text, dry_run boolean, selection jsonb, force boolean)
+create function bds_revert.open(company text, actor text, dry_run boolean, selection jsonb, force boolean, claimed_id uuid)
     returns uuid
     language plpgsql
 as $$
@@ -8,16 +8,16 @@ declare
     checked   jsonb := bds_revert.checked(company, selection);
     import_id uuid;
 begin
-    insert into bds.imports (company_id, actor, dry_run, state, atomic, reverts, undoes, is_forced)
+    insert into bds.imports (company_id, id, actor, dry_run, state, atomic, reverts, undoes, is_forced)
     values (
-        company, actor, dry_run, 'running', 'false', (checked ->> 'changeSet')::uuid,
+        company, coalesce(claimed_id, gen_random_uuid()), actor, dry_run, 'running', 'false', (checked ->> 'changeSet')::uuid,
         checked || jsonb_strip_nulls(jsonb_build_object('late', bds_revert.late_entities(company, checked))), force
     )
     returning id into import_id;
     return import_id;
 end
 $$;
-comment on function bds_revert.open(text, text, boolean, jsonb, boolean) is
+comment on function bds_revert.open(text, text, boolean, jsonb, boolean, uuid) is
     'Lists an undo among the imports; raises as bds_revert.checked';
 
 create function bds_revert.preview(import bds.imports)

@@ -88,6 +88,7 @@ declare
         -- what they wrote stays, and so does the change log
         'forget old imports', 'select bds_operation.delete_aged(''import_age'', $1)',
         'count change sets', 'select bds_change_log.count_change_sets()',
+        'forget keys of requests', 'select bds_feed.forget_keys()',
         'make months of the log', 'select bds_change_log.make_months()',
         'expire months of the log', 'select bds_change_log.expire_changes()'
     ];
@@ -117,6 +118,6 @@ $$;
 comment on function bds.maintain(interval, interval) is
     'All periodic work: compares the rows of an entity with the log if the last comparison is older than compare_age (null: none), '
     'counts problems, ends imports whose process is gone, deletes reports of imports that ended longer ago than import_age (null: '
-    'none), counts changes by change sets, makes and expires months of the change log. Returns how much each step has done, or its '
-    'error; no rows while another session does the work. A step that does not get a lock within 0.1 s is put off until the next '
-    'call';
+    'none), counts changes by change sets, forgets Idempotency-Keys after a day, makes and expires months of the change log. Returns '
+    'how much each step has done, or its error; no rows while another session does the work. A step that does not get a lock within '
+    '0.1 s is put off until the next call';

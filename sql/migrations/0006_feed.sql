@@ -1,4 +1,4 @@
--- Imports with their errors, the weights of record linkage, and mappers.
+-- Imports with their errors and the keys of their requests, the weights of record linkage, and mappers.
 
 create table bds.imports (
     company_id    text collate "C" not null references bds.companies (id) on delete cascade,
@@ -109,6 +109,33 @@ comment on column bds.import_errors.record is 'The record''s own lookup, such as
 comment on column bds.import_errors.code is 'The error''s code, such as lookup_not_found';
 comment on column bds.import_errors.message is 'The error in words';
 
+create table bds.import_keys (
+    company_id  text collate "C" not null references bds.companies (id) on delete cascade,
+    key         text collate "C" not null,
+    -- not a reference: the key is claimed before its import is listed
+    import_id   uuid not null,
+    claimed_at  timestamptz not null default clock_timestamp(),
+    request     bytea,
+    is_async    boolean not null default false,
+    problem     json,
+
+    primary key (company_id, key),
+    unique (company_id, import_id),
+    constraint key_is_visible_ascii check (key ~ '^[!-~]{1,255}$'),
+    constraint request_is_a_hash check (octet_length(request) = 32),
+    constraint only_a_whole_request_has_an_answer check (problem is null or request is not null)
+);
+comment on table bds.import_keys is
+    'Idempotency keys of imports and reverts, each for a day; an answer is the report of the import, or the problem';
+comment on column bds.import_keys.company_id is 'The company';
+comment on column bds.import_keys.key is 'The header Idempotency-Key of the request';
+comment on column bds.import_keys.import_id is 'The id of the request''s import, which is listed once it has begun, or has run';
+comment on column bds.import_keys.claimed_at is 'Time of the request';
+comment on column bds.import_keys.request is 'SHA-256 of its path, query and body; null: the body has not arrived as a whole';
+comment on column bds.import_keys.is_async is 'Whether it was answered when its body had arrived';
+comment on column bds.import_keys.problem is
+    'The error that was its answer, {code, message, target, more}; null: it has none yet, or the report of the import';
+
 create table bds.linkage_weights (
     entity  text collate "C" not null,
     field   text collate "C" not null,
@@ -137,12 +164,16 @@ insert into bds.linkage_weights (entity, field, m, u) values
 
 alter table bds.imports enable row level security;
 alter table bds.import_errors enable row level security;
+alter table bds.import_keys enable row level security;
 create policy own_company on bds.imports to bds_writer, bds_reader
     using (company_id = current_setting('bds.company', true));
 create policy own_company on bds.import_errors to bds_writer, bds_reader
     using (company_id = current_setting('bds.company', true));
+create policy own_company on bds.import_keys to bds_writer
+    using (company_id = current_setting('bds.company', true));
 create policy every_company on bds.imports to bds_operator using (true);
 create policy every_company on bds.import_errors to bds_operator using (true);
+create policy every_company on bds.import_keys to bds_operator using (true);
 
 -- Mappers ------------------------------------------------------------------------------------------------------------------------
 

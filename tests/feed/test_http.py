@@ -258,11 +258,13 @@ def test_pages_of_imports_and_errors(service: Service) -> None:
     assert service.ask(f"/api/other/imports/{report['importId']}").status == 403
 
 
-def begin(service: Service, length: int, body: bytes) -> socket.socket:
+def begin(service: Service, length: int, body: bytes, **headers: str) -> socket.socket:
     """Send the head of an import of `length` bytes, and the first bytes."""
     client = service.connect()
-    head = f"POST /api/demo/import HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.key}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    client.sendall(head.encode() + body)
+    given = {"Host": "x", "Authorization": f"Bearer {service.key}", "Content-Type": "application/json", "Content-Length": length}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+    client.sendall(f"POST /api/demo/import HTTP/1.1\r\n{head}\r\n".encode() + body)
     return client
 
 

@@ -1,0 +1,343 @@
+"""Requests with an Idempotency-Key: done once, answered as often as they are sent."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from app.feed.run import Import, stopped
+from tests.feed.test_http import begin, held, send
+from tests.service.serving import Reply, Service, running, wait_until
+
+pytestmark = pytest.mark.slow
+
+IMPORT = "/api/demo/import"
+AGED = "update bds.import_keys set claimed_at = claimed_at - %s::interval where company_id = 'demo' and key = %s"
+
+
+@pytest.fixture(scope="module")
+def service(module_database_url: str) -> Iterator[Service]:
+    with running(module_database_url, import_max=1 << 20) as service:
+        service.operator.company("other")
+        yield service
+
+
+@pytest.fixture
+def key() -> str:
+    return str(uuid4())
+
+
+def unit(code: str, **fields: Any) -> bytes:
+    return json.dumps({"units": [{"code": code, "name": code.lower()} | fields]}).encode()
+
+
+def same(first: Reply, second: Reply) -> bool:
+    """Whether the second answer is the first one again."""
+    assert first.headers["Idempotency-Replayed"] is None and second.headers["Idempotency-Replayed"] == "true"
+    names = ("Content-Type", "Location", "ETag")
+    assert [first.headers[name] for name in names] == [second.headers[name] for name in names]
+    return (first.status, first.json) == (second.status, second.json)
+
+
+def imports(service: Service) -> int:
+    return int(service.operator.rows("select count(*) from bds.imports")[0][0])
+
+
+# document or path, status, code
+ANSWERS: list[tuple[str, str, bytes, int, str | None]] = [
+    ("completed", "", unit("A1"), 200, None),
+    ("partial", "", b'{"@atomic": false, "units": [{"code": "A2", "name": "a"}, {"code": "A3"}]}', 200, None),
+    ("failed", "", b'{"units": [{"code": "A4"}]}', 422, None),
+    ("dry run", "?dryRun=true", unit("A5"), 200, None),
+    ("malformed", "", b'{"units": [{"code": "A6", "name": }]}', 400, "malformed_document"),
+    ("no entity", "", b'{"nonsense": []}', 400, "unknown_entity"),
+    ("malformed early", "", b'{"units": [nonsense' + b" " * 300_000 + b"]}", 400, "malformed_document"),
+    ("large", "", b'{"units": [{"code": "A7", "name": "a"}' + b" " * 300_000 + b"]}", 200, None),
+]
+
+
+@pytest.mark.parametrize(("query", "body", "status", "code"), [each[1:] for each in ANSWERS], ids=[each[0] for each in ANSWERS])
+def test_the_same_request_has_the_same_answer(
+    service: Service, key: str, query: str, body: bytes, status: int, code: str | None
+) -> None:
+    first = send(service, body, IMPORT + query, Idempotency_Key=key)
+    assert (first.status, first.json.get("code")) == (status, code)
+    listed, log = imports(service), service.operator.rows("select count(*) from bds.changes")
+    assert same(first, send(service, body, IMPORT + query, Idempotency_Key=key))
+    # neither the coding nor other headers are part of the request
+    zipped = send(service, gzip.compress(body), IMPORT + query, Idempotency_Key=key, Content_Encoding="gzip", X_Request_Id="again")
+    assert same(first, zipped)
+    assert (imports(service), service.operator.rows("select count(*) from bds.changes")) == (listed, log)
+
+
+def test_a_key_may_be_sent_with_other_credentials(service: Service, key: str) -> None:
+    first = send(service, unit("B1"), Idempotency_Key=key)
+    other = service.operator.key("demo")
+    again = send(service, unit("B1"), Idempotency_Key=key, Authorization=f"Bearer {other}")
+    assert same(first, again)
+    reader = service.operator.key("demo", scopes=("read",))
+    assert send(service, unit("B1"), Idempotency_Key=key, Authorization=f"Bearer {reader}").status == 403
+
+
+def test_a_key_of_another_request_is_refused(service: Service, key: str) -> None:
+    assert send(service, unit("C1"), Idempotency_Key=key).status == 200
+    change_set = send(service, unit("C2")).json["importId"]
+    for path, body in [
+        (IMPORT, unit("C3")),
+        (IMPORT, unit("C1") + b" "),
+        (f"{IMPORT}?dryRun=true", unit("C1")),
+        (f"/api/demo/imports/{change_set}/revert", unit("C1")),
+        ("/api/demo/revert", b'{"to": 1}'),
+    ]:
+        reply = send(service, body, path, Idempotency_Key=key)
+        assert (reply.status, reply.json["code"], reply.headers["Idempotency-Replayed"]) == (422, "key_reused", None)
+    for code in ("C1", "C2", "C3"):
+        found = service.operator.rows("select count(*) from data.units where company_id = 'demo' and code = %s", (code,))
+        assert found == [(int(code != "C3"),)]
+
+
+def test_each_company_has_its_own_keys_and_each_key_its_own_answer(service: Service, key: str) -> None:
+    both = service.operator.key("demo", "other")
+    first = send(service, unit("D1"), Idempotency_Key=key, Authorization=f"Bearer {both}")
+    for path, of in [("/api/other/import", key), (IMPORT, key + "x"), (IMPORT, key.upper() + "!")]:
+        reply = send(service, unit("D1"), path, Idempotency_Key=of, Authorization=f"Bearer {both}")
+        assert (reply.status, reply.headers["Idempotency-Replayed"]) == (200, None)
+        assert reply.json["importId"] != first.json["importId"]
+
+
+KEYS = [("x" * 254, 200), ("!~" * 100, 200), ("x" * 255, 400), ("two words", 400), ("caf\u00e9", 400), ("a\tb", 400)]
+
+
+@pytest.mark.parametrize(("number", "path"), enumerate(["import", "revert", "imports/{id}/revert"]))
+def test_keys_are_1_to_255_visible_ascii_characters(service: Service, number: int, path: str) -> None:
+    id = send(service, unit("E")).json["importId"]
+    body, path = (
+        b'{"rows": ["units/code:E"], "from": 0}' if path == "revert" else unit("E"),
+        f"/api/demo/{path.replace('{id}', id)}",
+    )
+    for rest, status in KEYS:
+        reply = send(service, body, path, Idempotency_Key=f"{number}{rest}")
+        assert (reply.status, reply.json.get("target")) == (status, "Idempotency-Key" if status == 400 else None)
+    reply = send(service, body, path, Idempotency_Key="")
+    assert (reply.status, reply.json["target"]) == (400, "Idempotency-Key")
+
+
+def test_one_of_two_headers_is_refused(service: Service) -> None:
+    head = f"POST {IMPORT} HTTP/1.1\r\nHost: x\r\nAuthorization: {service.basic}\r\nContent-Type: application/json\r\n"
+    keys = "Idempotency-Key: a\r\nIdempotency-Key: b\r\n"
+    reply = service.raw(f"{head}{keys}Connection: close\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+    assert (reply.status, reply.json["target"]) == (400, "Idempotency-Key")
+
+
+def test_an_undo_is_done_once(service: Service, key: str) -> None:
+    created = send(service, unit("F1")).json["importId"]
+    path = f"/api/demo/imports/{created}/revert"
+    first = send(service, b"", path, Idempotency_Key=key)
+    assert (first.status, first.json["entities"]["units"]["deleted"]) == (200, 1)
+    assert same(first, send(service, b"", path, Idempotency_Key=key))
+    other = send(service, b"", f"{path}?dryRun=true", Idempotency_Key=key)
+    assert (other.status, other.json["code"]) == (422, "key_reused")
+    # without a key it is another undo
+    assert send(service, b"", path).json["entities"].get("units", {"deleted": 0})["deleted"] == 0
+
+
+def test_a_selection_is_undone_once_and_its_errors_are_kept(service: Service, key: str) -> None:
+    position = send(service, unit("F2")).json["position"]
+    send(service, unit("F3"))
+    body = json.dumps({"to": position}).encode()
+    first = send(service, body, "/api/demo/revert", Idempotency_Key=key)
+    assert (first.status, first.json["entities"]["units"]["deleted"]) == (200, 1)
+    send(service, unit("F3"))
+    assert same(first, send(service, body, "/api/demo/revert", Idempotency_Key=key))
+    for name, wrong in {
+        "malformed": b"{",
+        "unknown": b'{"to": 1, "what": 1}',
+        "no such row": b'{"to": 1, "rows": ["units/code:no"]}',
+    }.items():
+        first = send(service, wrong, "/api/demo/revert", Idempotency_Key=f"{key} {name}".replace(" ", "-"))
+        assert first.status in (400, 404)
+        assert same(first, send(service, wrong, "/api/demo/revert", Idempotency_Key=f"{key} {name}".replace(" ", "-")))
+
+
+def test_what_was_answered_before_the_body_was_read_leaves_the_key(service: Service, key: str) -> None:
+    assert send(service, unit("G1"), Idempotency_Key=key, Content_Type="text/csv").status == 415
+    assert send(service, unit("G1"), Idempotency_Key=key, Content_Encoding="br").status == 415
+    assert send(service, unit("G1"), f"{IMPORT}?mapper=none", Idempotency_Key=key).status == 404
+    assert send(service, b" " * (1 << 20) + unit("G1"), Idempotency_Key=key).status == 413
+    assert send(service, unit("G1"), Idempotency_Key=key, Authorization="Bearer nonsense").status == 401
+    reply = send(service, unit("G1"), Idempotency_Key=key)
+    assert (reply.status, reply.headers["Idempotency-Replayed"]) == (200, None)
+
+
+def test_two_at_once_write_once(service: Service) -> None:
+    """Without the claim before the body, both are imported: the second one writes nothing, and so answers otherwise."""
+    for n in range(8):
+        key, before = str(uuid4()), imports(service)
+        with ThreadPoolExecutor(4) as threads:
+            replies = list(threads.map(lambda _, n=n, key=key: send(service, unit(f"H{n}"), Idempotency_Key=key), range(4)))
+        assert imports(service) == before + 1
+        firsts = [reply for reply in replies if reply.status == 200 and not reply.headers["Idempotency-Replayed"]]
+        assert [reply.json["entities"]["units"]["created"] for reply in firsts] == [1]
+        for reply in replies:
+            if reply.status == 409:
+                assert reply.headers["Retry-After"] == "1"
+            else:
+                assert (reply.status, reply.json) == (200, firsts[0].json)
+
+
+def test_while_the_first_is_received_its_key_is_taken(service: Service, key: str) -> None:
+    body = unit("I1") + b" " * 70_000
+    before = imports(service)
+    with begin(service, len(body), body[:-10], Idempotency_Key=key) as client:
+        wait_until(lambda: bool(service.operator.rows("select from bds.import_keys where key = %s", (key,))))
+        for sent in (body, unit("I2")):
+            reply = send(service, sent, Idempotency_Key=key)
+            assert (reply.status, reply.json["code"], reply.headers["Retry-After"]) == (409, "conflict", "1")
+        client.sendall(body[-10:])
+        wait_until(lambda: bool(service.operator.rows("select from bds.imports where state = 'completed' and bytes > 70000")))
+    wait_until(lambda: send(service, body, Idempotency_Key=key).headers["Idempotency-Replayed"] == "true")
+    assert imports(service) == before + 1
+
+
+def test_while_the_first_runs_a_request_waits_and_an_asynchronous_one_is_answered(service: Service, key: str) -> None:
+    before = imports(service)
+    with ThreadPoolExecutor(2) as threads, held(service):
+        first = threads.submit(send, service, unit("J1"), Idempotency_Key=key)
+        wait_until(
+            lambda: bool(service.operator.rows("select from bds.import_keys where key = %s and request is not null", (key,)))
+        )
+        second = threads.submit(send, service, unit("J1"), Idempotency_Key=key)
+        third = send(service, unit("J1"), Idempotency_Key=key, Prefer="respond-async")
+        assert (third.status, third.json["state"], third.headers["Idempotency-Replayed"]) == (202, "running", "true")
+        assert send(service, unit("J2"), Idempotency_Key=key).status == 422
+        assert not first.done() and not second.done()
+    assert same(first.result(), second.result())
+    assert (
+        third.json["importId"] == first.result().json["importId"]
+        and third.headers["Location"] == first.result().headers["Location"]
+    )
+    assert imports(service) == before + 1
+    # of a request that was answered with the report, so is an asynchronous one
+    assert same(first.result(), send(service, unit("J1"), Idempotency_Key=key, Prefer="respond-async"))
+
+
+def test_an_asynchronous_request_is_answered_again(service: Service, key: str) -> None:
+    first = send(service, unit("K1"), Idempotency_Key=key, Prefer="respond-async")
+    assert first.status == 202
+    path = first.headers["Location"] or ""
+    wait_until(lambda: service.ask(path).json["state"] == "completed")
+    report = service.ask(path).json
+    again = send(service, unit("K1"), Idempotency_Key=key, Prefer="respond-async")
+    assert (again.status, again.json, again.headers["Location"], again.headers["Idempotency-Replayed"]) == (
+        202,
+        report,
+        path,
+        "true",
+    )
+    again = send(service, unit("K1"), Idempotency_Key=key)
+    assert (again.status, again.json, again.headers["Idempotency-Replayed"]) == (200, report, "true")
+
+
+def test_a_cancelled_import_stays_the_answer(service: Service, key: str) -> None:
+    with held(service):
+        path = send(service, unit("K2"), Idempotency_Key=key, Prefer="respond-async").headers["Location"] or ""
+        assert service.ask(path, method="DELETE").status == 204
+    wait_until(lambda: service.ask(path).json["state"] == "cancelled")
+    again = send(service, unit("K2"), Idempotency_Key=key, Prefer="respond-async")
+    assert (again.status, again.json["state"]) == (202, "cancelled")
+    again = send(service, unit("K2"), Idempotency_Key=key)
+    assert (again.status, again.json["code"], again.headers["Idempotency-Replayed"]) == (409, "cancelled", "true")
+
+
+def test_a_body_that_did_not_arrive_as_a_whole_leaves_the_key(service: Service, key: str) -> None:
+    body = unit("L1")
+    with begin(service, len(body), body[:-5], Idempotency_Key=key):
+        wait_until(lambda: bool(service.operator.rows("select from bds.import_keys where key = %s", (key,))))
+    wait_until(lambda: not service.operator.rows("select from bds.import_keys where key = %s", (key,)))
+    cut = send(service, gzip.compress(body)[:-5], Idempotency_Key=key, Content_Encoding="gzip")
+    assert cut.status == 400
+    reply = send(service, body, Idempotency_Key=key)
+    assert (reply.status, reply.json["entities"]["units"]["created"], reply.headers["Idempotency-Replayed"]) == (200, 1, None)
+
+
+def test_a_request_that_died_leaves_the_key(service: Service, key: str) -> None:
+    """Of its process nothing is left but the claim, or an import that gives no sign of life."""
+    claim = "insert into bds.import_keys (company_id, key, import_id) values ('demo', %s, %s)"
+    id = uuid4()
+    service.operator.write("demo", claim, (key, id))
+    assert send(service, unit("M1"), Idempotency_Key=key).status == 409
+    service.operator.write("demo", AGED, ("19 seconds", key))
+    assert send(service, unit("M1"), Idempotency_Key=key).status == 409
+    service.operator.write("demo", AGED, ("1 second", key))
+    assert send(service, unit("M1"), Idempotency_Key=key).headers["Idempotency-Replayed"] is None
+    key, id = str(uuid4()), uuid4()
+    service.operator.write("demo", claim, (key, id))
+    service.operator.write("demo", "select bds.import_begin('demo', claimed_id => %s)", (id,))
+    service.operator.write("demo", AGED, ("1 hour", key))
+    assert send(service, unit("M2"), Idempotency_Key=key).status == 409
+    service.operator.write("demo", "update bds.imports set heartbeat_at = now() - interval '1 minute' where id = %s", (id,))
+    service.operator.rows("select bds.reap_imports()")
+    reply = send(service, unit("M2"), Idempotency_Key=key)
+    assert (reply.status, reply.json["entities"]["units"]["created"]) == (200, 1)
+
+
+def test_an_import_whose_claim_was_taken_writes_nothing(service: Service, key: str, module_database_url: str) -> None:
+    with psycopg.connect(module_database_url, autocommit=True) as session:
+        session.execute("select set_config('bds.company', 'demo', false)")
+        for call in (
+            'import_rows(\'demo\', \'{"units": [{"code": "N"}]}\', claimed_id => %s)',
+            "import_begin('demo', claimed_id => %s)",
+        ):
+            with pytest.raises(psycopg.Error) as caught:
+                session.execute(f"select bds.{call}".encode(), (uuid4(),))
+            assert caught.value.sqlstate == "BD003"
+
+
+def test_a_claim_is_kept_while_its_import_is_written(service: Service, key: str, module_database_url: str) -> None:
+    """However long that takes: the transaction of a small import holds the claim until it is its answer."""
+    id = uuid4()
+    service.operator.write("demo", "insert into bds.import_keys (company_id, key, import_id) values ('demo', %s, %s)", (key, id))
+    with psycopg.connect(module_database_url) as session:
+        session.execute("select set_config('bds.company', 'demo', false)")
+        rows = json.dumps({"units": [{"@ordinal": 0, "code": "O", "name": "o"}]})
+        session.execute("select bds.import_rows('demo', %s, claimed_id => %s)", (rows, id))
+        with psycopg.connect(module_database_url, autocommit=True) as other:
+            other.execute("select set_config('bds.company', 'demo', false)")
+            other.execute("set bds.company = 'demo'")
+            assert not other.execute("select bds_service.claim_request('demo', %s, %s)", (key, uuid4())).fetchone() == (True,)
+    service.operator.write("demo", AGED, ("1 hour", key))
+    assert service.operator.write("demo", "select bds_service.claim_request('demo', %s, %s)", (key, uuid4())) == [(False,)]
+
+
+def test_a_key_is_kept_a_day(service: Service, key: str) -> None:
+    first = send(service, unit("P1"), Idempotency_Key=key)
+    wrong = send(service, b"{", Idempotency_Key=key + "x")
+    for each in (key, key + "x"):
+        service.operator.write("demo", AGED, ("23 hours 59 minutes", each))
+    service.operator.rows("select bds.maintain()")
+    assert same(first, send(service, unit("P1"), Idempotency_Key=key))
+    assert same(wrong, send(service, b"{", Idempotency_Key=key + "x"))
+    service.operator.write("demo", AGED, ("1 minute", key))
+    again = send(service, unit("P1"), Idempotency_Key=key)
+    assert (again.status, again.headers["Idempotency-Replayed"]) == (200, None) and again.json["importId"] != first.json["importId"]
+    service.operator.write("demo", AGED, ("1 minute", key + "x"))
+    service.operator.rows("select bds.maintain()")
+    assert service.operator.rows("select key from bds.import_keys where key like %s", (key + "%",)) == [(key,)]
+
+
+def test_a_first_request_that_ends_by_503_leaves_the_key(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: Import) -> None:
+        raise stopped()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Import, "run", run)
+        assert send(service, unit("Q1"), Idempotency_Key=key).status == 503
+    reply = send(service, unit("Q1"), Idempotency_Key=key)
+    assert (reply.status, reply.headers["Idempotency-Replayed"]) == (200, None)
