@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.cli import stdio, tables
-from app.cli.arguments import read_id, read_name
+from app.cli.arguments import read_id, read_idempotency_key, read_name
 from app.cli.command import COMPANY, FAILED, PARTIAL, Command, argument
 from app.cli.companies import require_company
 from app.cli.remote import KEY_FILE, URL, given_service, segment
@@ -33,13 +33,15 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
     if options.mapper and options.entity:
         options.refuse("expected --entity or --mapper, got both: a mapper names its entities itself")
     service = given_service(options, config)
+    if options.idempotency_key is not None and not service:
+        options.refuse("expected --url beside --idempotency-key: a service keeps the answers of keys; an import here is one transaction")
     name = None if options.file == "-" else options.file
     size = None if name is None else Path(name).stat().st_size
     with _opened(name) as file, interruptible(), showing(size) as show:
         if service:
             given = {"dryRun": "true" if options.dry_run else None, "mapper": options.mapper, "entity": options.entity}
             named = {name: value for name, value in given.items() if value}
-            return _report(service.run_import(options.company, file, name, named, show), options)
+            return _report(service.run_import(options.company, file, name, named, show, options.idempotency_key), options)
         how = {"name": name, "dry_run": options.dry_run, "mapper": options.mapper, "entity": options.entity}
         report = run_import(connections.resolve_company(config, options.company), config, options.company, file, show, **how)
     return _report(report, options)
@@ -230,6 +232,12 @@ Rows of a range that were changed later stay unless --force. What was registered
             argument("--entity", metavar="E", help=f"read {READABLE_LABELS} as `bds export E` writes it"),
             argument("--mapper", type=read_name, metavar="M", help="read XML, JSON, CSV or Excel with this mapper of the company"),
             DRY_RUN,
+            argument(
+                "--idempotency-key",
+                type=read_idempotency_key,
+                metavar="KEY",
+                help="with --url: import it once, however often it is sent with this key within a day",
+            ),
             JSON,
             URL,
             KEY_FILE,

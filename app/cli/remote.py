@@ -102,9 +102,12 @@ class Remote:
     # Imports ----------------------------------------------------------------------------------------------------------------------
 
     def run_import(
-        self, company: str, file: Any, name: str | None, given: Mapping[str, str], show: Callable[[str, int, int, int], None]
+        self, company: str, file: Any, name: str | None, given: Mapping[str, str], show: Callable[[str, int, int, int], None], key: str | None
     ) -> dict[str, Any]:
-        """Send a document and wait for the end of its import; returns the report.  given: parameters of the request."""
+        """Send a document and wait for the end of its import; returns the report.
+
+        given: parameters of the request; key: with which it is imported once, however often it is sent.
+        """
         first: bytes = file.read(CHUNK)
 
         def blocks() -> Iterator[bytes]:
@@ -121,6 +124,8 @@ class Remote:
         headers = {"Content-Type": UNTYPED if "mapper" in given else kind, **ASYNC}
         if named := file_name(name):
             headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(named, safe='')}"
+        if key is not None:
+            headers["Idempotency-Key"] = key
         path = f"/api/{segment(company)}/import?{urlencode(given)}"
         with self.ask("POST", path, blocks(), headers) as (response, _), self._named_errors():
             report = json.loads(response.read())

@@ -85,24 +85,23 @@ class Claim:
 
     def end(self, connection: psycopg.Connection[Any], reason: BaseException | None, import_id: UUID | None) -> None:
         """Note the problem that is the answer, or free the key.  import_id: of the import that was listed."""
-        problem = self._problem(reason)
-        if problem and import_id:
-            problem["more"] = {"importId": str(import_id)} | problem["more"]
-        parameters = (self.id, self._hash.digest(), json.dumps(problem, default=str) if problem else None)
-        connection.execute(END, (self.company, *parameters, self.company))
+        connection.execute(END, (self.company, self.id, self._hash.digest(), self._problem(reason, import_id), self.company))
+
+    async def end_early(self, reason: BaseException) -> None:
+        """The same before there is an import."""
+        await self._ask(END, self.id, self._hash.digest(), self._problem(reason, None))
 
     def is_kept(self, error: BaseException | None) -> bool:
         """Whether an error is the answer to the requests that repeat this one, if its body arrives as a whole."""
         known = _known(error)
         return known is not None and known.status < 500 and known.status not in UNSETTLED
 
-    def _problem(self, reason: BaseException | None) -> dict[str, Any] | None:
-        if not self._is_whole or not self.is_kept(reason):
-            return None
+    def _problem(self, reason: BaseException | None, import_id: UUID | None) -> str | None:
         error = _known(reason)
-        assert error is not None
-        more = getattr(reason, "more", {})
-        return {"code": error.code, "message": error.message, "target": error.target, "more": more}
+        if error is None or not self._is_whole or not self.is_kept(error):
+            return None
+        more = ({"importId": str(import_id)} if import_id else {}) | getattr(reason, "more", {})
+        return json.dumps({"code": error.code, "message": error.message, "target": error.target, "more": more}, default=str)
 
     async def replayed(self, *, is_async: bool) -> Answer:
         """The answer of the first request, for this one, whose body is hashed.  Raises ServiceError, also if that was it."""
@@ -184,12 +183,5 @@ async def answer(
         return Answer(*await work(claim, claim.hashed(bodies)))
     except BaseException as error:
         if not claim.is_begun:
-            await asyncio.shield(asyncio.to_thread(_end, database.place(company).url, claim, error))
+            await asyncio.shield(claim.end_early(error))
         raise
-
-
-def _end(url: str, claim: Claim, error: BaseException) -> None:
-    from app.feed.run import connect_writer
-
-    with connect_writer(url, claim.company) as connection:
-        claim.end(connection, error, None)

@@ -40,6 +40,12 @@ class Operation:
     body: Mapping[str, Schema] | None = None
 
 
+KEY: Mapping[str, tuple[Schema, str]] = {
+    "Idempotency-Key": (
+        {"type": "string", "pattern": "^[!-~]{1,255}$"},
+        "the same request with the same key is done once, and answered as the first time, for a day",
+    )
+}
 LIMIT: Mapping[str, tuple[Schema, str]] = {
     "limit": ({"type": "integer", "minimum": 1, "default": 100}, "the number of items"),
     "offset": ({"type": "integer", "minimum": 0}, "items to leave out"),
@@ -216,6 +222,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {
             200: REPORT,
             202: Answer("Received; see Location", ref("ImportReport"), headers=("Location",)),
+            409: Answer("The first request with the key is being received, or the import was cancelled", headers=("Retry-After",)),
             422: Answer("The report; nothing was written", ref("ImportReport")),
         },
         query={
@@ -225,6 +232,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         },
         headers={
             "Prefer": (TEXT, "`respond-async`: answer as soon as the body is in"),
+            **KEY,
             "Content-Disposition": (TEXT, '`attachment; filename="feed.json"`: the name of the file, for the report'),
         },
         body=SOURCES,
@@ -252,7 +260,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             "dryRun": (TRUTH, "true: everything is reported and rolled back"),
             "force": (TRUTH, "true: rows that were changed later are undone, too"),
         },
-        headers={"Prefer": (TEXT, "`respond-async`: answer at once")},
+        headers={"Prefer": (TEXT, "`respond-async`: answer at once"), **KEY},
     ),
     ("GET", "/api/{company}/imports/{id}/errors"): Operation(
         "listImportErrors",
