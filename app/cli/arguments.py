@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import Any
 from uuid import UUID
@@ -73,6 +74,13 @@ def read_name(text: str) -> str:
     """A name, which is not empty."""
     if not text:
         raise argparse.ArgumentTypeError("expected a name, got an empty one")
+    return text
+
+
+def read_idempotency_key(text: str) -> str:
+    """The value of a header Idempotency-Key."""
+    if not re.fullmatch(r"[!-~]{1,255}", text):
+        raise argparse.ArgumentTypeError(f"expected 1 to 255 visible ASCII characters without spaces, got {text!r}")
     return text
 
 

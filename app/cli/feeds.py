@@ -34,7 +34,7 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
         options.refuse("expected --entity or --mapper, got both: a mapper names its entities itself")
     service = given_service(options, config)
     if options.idempotency_key is not None and not service:
-        options.refuse("expected --url beside --idempotency-key: a service keeps the answers of keys; an import here is one transaction")
+        options.refuse("expected --url beside --idempotency-key, which a service remembers")
     name = None if options.file == "-" else options.file
     size = None if name is None else Path(name).stat().st_size
     with _opened(name) as file, interruptible(), showing(size) as show:

@@ -102,7 +102,13 @@ class Remote:
     # Imports ----------------------------------------------------------------------------------------------------------------------
 
     def run_import(
-        self, company: str, file: Any, name: str | None, given: Mapping[str, str], show: Callable[[str, int, int, int], None], key: str | None
+        self,
+        company: str,
+        file: Any,
+        name: str | None,
+        given: Mapping[str, str],
+        show: Callable[[str, int, int, int], None],
+        key: str | None,
     ) -> dict[str, Any]:
         """Send a document and wait for the end of its import; returns the report.
 

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import http.client
 import json
-from collections.abc import Iterator
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
 
+from app.cli import main
 from app.feed.run import Import, stopped
+from tests.conftest import Operator
 from tests.feed.test_http import begin, held, send
-from tests.service.serving import Reply, Service, running, wait_until
+from tests.service.serving import ANSWER, Reply, Service, running, wait_until
+from tests.service.test_processes import serve
 
 pytestmark = pytest.mark.slow
 
@@ -338,3 +349,93 @@ def test_a_first_request_that_ends_by_503_leaves_the_key(service: Service, key: 
         assert send(service, unit("Q1"), Idempotency_Key=key).status == 503
     reply = send(service, unit("Q1"), Idempotency_Key=key)
     assert (reply.status, reply.headers["Idempotency-Replayed"]) == (200, None)
+
+
+def test_an_import_that_is_written_without_an_answer_keeps_its_key(service: Service, key: str) -> None:
+    """As if its process were killed between the commit and the answer."""
+    id, body = uuid4(), unit("R1")
+    request = hashlib.sha256(IMPORT.encode() + b"\n" + body).digest()
+    service.operator.write("demo", "insert into bds.import_keys (company_id, key, import_id) values ('demo', %s, %s)", (key, id))
+    service.operator.write("demo", "select bds_service.note_request('demo', %s, %s, false)", (id, request))
+    rows = json.dumps({"units": [{"@ordinal": 0, "code": "R1", "name": "r1"}]})
+    service.operator.write("demo", "select bds.import_rows('demo', %s, claimed_id => %s)", (rows, id))
+    service.operator.write("demo", AGED, ("1 hour", key))
+    service.operator.write("demo", "select bds_service.end_request('demo', %s)", (id,))  # whose connection was lost
+    reply = send(service, body, Idempotency_Key=key)
+    assert (reply.status, reply.json["importId"], reply.headers["Idempotency-Replayed"]) == (200, str(id), "true")
+    assert reply.json["entities"]["units"]["created"] == 1
+
+
+def test_a_key_costs_two_statements_and_none_without(service: Service, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def listened(execute: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+            said.append(str(query))
+            return execute(self, query, *arguments, **options)
+
+        return run
+
+    for kind in (psycopg.Connection, psycopg.AsyncConnection):
+        monkeypatch.setattr(kind, "execute", listened(kind.execute))  # type: ignore[attr-defined]
+    found = []
+    for keys in [{}, {"Idempotency_Key": key}, {"Idempotency_Key": key}]:
+        said.clear()
+        assert send(service, unit("S1"), **keys).status == 200
+        calls = [re.search(r"bds_service\.(\w+_request)\(|(import_\w+)\(", each) for each in said]
+        found.append([call[1] or call[2] for call in calls if call])
+    assert found == [["import_rows"], ["claim_request", "note_request", "import_rows"], ["claim_request", "answer_request"]]
+
+
+def test_the_command_line_sends_a_key(service: Service, key: str, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file, secret = tmp_path / "feed.json", tmp_path / "key"
+    file.write_bytes(unit("T1"))
+    secret.write_text(service.key)
+    secret.chmod(0o600)
+    url = f"http://{service.host}:{service.port}"
+    command = ["import", str(file), "--company", "demo", "--json", "--idempotency-key", key]
+    reports = []
+    for _ in range(2):
+        assert main.main([*command, "--url", url, "--key-file", str(secret)]) == 0
+        reports.append(json.loads(capfd.readouterr().out))
+    assert reports[0] == reports[1] and reports[0]["entities"]["units"]["created"] == 1
+    for wrong, message in [(command, "expected --url"), ([*command[:-1], "two words", "--url", url], "visible ASCII")]:
+        with pytest.raises(SystemExit) as caught:
+            main.main(wrong)
+        assert caught.value.code == 2 and message in capfd.readouterr().err
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("phase", ["receiving", "running"])
+def test_the_key_of_a_killed_process(operator: Operator, database_url: str, key: str, phase: str) -> None:
+    """It is free again, unless the database has ended its import nevertheless; all processes share it."""
+    operator.company("acme")
+    body = unit("U1") + b" " * 70_000
+    with serve(database_url, operator.key("acme"), "--processes", "2") as served:
+
+        def again() -> Reply:
+            with suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=ANSWER)
+                headers = {"X-API-Key": served.key, "Content-Type": "application/json", "Idempotency-Key": key}
+                connection.request("POST", "/api/acme/import", body, headers)
+                response = connection.getresponse()
+                return Reply(response.status, response.headers, response.read())
+            return Reply(0, http.client.HTTPMessage(), b"")
+
+        with socket.create_connection(("127.0.0.1", served.port)) as client, psycopg.connect(database_url) as holder:
+            holder.execute("select bds.set_context('acme'), bds.lock_company('acme')")
+            names = f"Host: x\r\nX-API-Key: {served.key}\r\nContent-Type: application/json\r\nIdempotency-Key: {key}\r\n"
+            head = f"POST /api/acme/import HTTP/1.1\r\n{names}Content-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body[: len(body) - (phase == "receiving")])
+            wait_until(lambda: bool(operator.rows("select from bds.imports where state = %s", (phase,))))
+            if phase == "receiving":
+                assert again().status == 409
+            for process in served.children("bds http"):
+                os.kill(process, signal.SIGKILL)
+        operator.connection.execute("update bds.imports set heartbeat_at = now() - interval '1 minute' where finished_at is null")
+        replies: list[Reply] = []
+        wait_until(lambda: replies.append(again()) is None and replies[-1].status not in (0, 409, 503))
+    assert (replies[-1].status, replies[-1].json["entities"]["units"]["created"]) == (200, 1)
+    ran = operator.rows("select id::text from bds.imports where position is not null")
+    assert ran == [(replies[-1].json["importId"],)]
+    assert operator.rows("select count(*) from bds.changes where entity = 'units'") == [(1,)]
