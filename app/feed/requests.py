@@ -8,6 +8,7 @@ problem that is noted in the transaction in which the import ends.  Another requ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import re
@@ -25,8 +26,7 @@ from app.errors import SQLSTATES, ServiceError
 HEADER = "Idempotency-Key"
 REPLAYED = {"Idempotency-Replayed": "true"}
 KEY = re.compile(r"[!-~]{1,255}")
-# statuses after which the same request may be another one's next try; whatever is 500 or more is no answer, either
-UNSETTLED = (401, 403, 413, 415, 429)
+UNSETTLED = (401, 403, 413, 415, 429)  # statuses that leave the key free, as 500 and more do: the same request may succeed later
 POLL = (0.05, 1.0)  # seconds between two looks whether the first request has ended, at first and at most
 
 # One round trip; the company is named before the function runs.
@@ -41,7 +41,7 @@ ANSWER: LiteralString = CALL.replace("{call}", "answer_request(%s, %s, %s)")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to an import or revert.  replayed: whether it is that of an earlier request."""
+    """The answer to an import or revert.  is_replayed: whether it is that of an earlier request."""
 
     status: int
     report: dict[str, Any]
@@ -89,7 +89,8 @@ class Claim:
 
     async def end_early(self, reason: BaseException) -> None:
         """The same before there is an import."""
-        await self._ask(END, self.id, self._hash.digest(), self._problem(reason, None))
+        with contextlib.suppress(psycopg.Error, ServiceError):  # then the claim lapses
+            await self._ask(END, self.id, self._hash.digest(), self._problem(reason, None))
 
     def is_kept(self, error: BaseException | None) -> bool:
         """Whether an error is the answer to the requests that repeat this one, if its body arrives as a whole."""

@@ -53,12 +53,14 @@ create or replace function bds_service.claim_request(company text, key text, imp
 as $$
 declare
     claim  bds.import_keys;
+    is_new boolean;
     now_at timestamptz;
 begin
     perform bds_feed.enter_company(company);
     insert into bds.import_keys (company_id, key, import_id) values (company, key, import_id) on conflict do nothing;
-    if found then
-        perform bds_impl.require_resident(company);  -- asked now: a move of the company waits for this transaction
+    is_new := found;
+    perform bds_impl.require_resident(company);  -- asked now: a move of the company waits for this transaction
+    if is_new then
         return true;
     end if;
     select * into claim from bds.import_keys k
@@ -67,7 +69,6 @@ begin
     if not found or not bds_feed.is_free(claim) then
         return false;
     end if;
-    perform bds_impl.require_resident(company);
     now_at := clock_timestamp();
     update bds.import_keys k
     set import_id = claim_request.import_id, claimed_at = now_at, request = null, is_async = false, problem = null
@@ -109,7 +110,10 @@ begin
         select from bds.imports i where i.company_id = company and i.id = end_request.import_id and i.position is not null
     ) then
         return;
-    elsif problem is null then
+    elsif problem is null or exists (  -- or its import was taken for dead: it has not ended in this transaction
+        select from bds.imports i
+        where i.company_id = company and i.id = end_request.import_id and i.finished_at < transaction_timestamp()
+    ) then
         delete from bds.import_keys k where k.company_id = company and k.import_id = end_request.import_id;
     else
         update bds.import_keys k set request = end_request.request, problem = end_request.problem
@@ -133,6 +137,7 @@ declare
     import bds.imports;
 begin
     perform bds_feed.enter_company(company);
+    perform bds_impl.require_resident(company);
     select * into claim from bds.import_keys k where k.company_id = company and k.key = answer_request.key;
     if not found or bds_feed.is_free(claim) then
         return json_object('state': 'free');

@@ -297,6 +297,17 @@ def test_a_request_that_died_leaves_the_key(service: Service, key: str) -> None:
     assert (reply.status, reply.json["entities"]["units"]["created"]) == (200, 1)
 
 
+def test_an_import_that_was_taken_for_dead_leaves_the_key(service: Service, key: str) -> None:
+    """Its process was stopped and wakes: that it may not go on is no answer."""
+    id = uuid4()
+    service.operator.write("demo", "insert into bds.import_keys (company_id, key, import_id) values ('demo', %s, %s)", (key, id))
+    service.operator.write("demo", "select bds.import_begin('demo', claimed_id => %s)", (id,))
+    service.operator.write("demo", "select bds.import_fail('demo', %s, 'failed', 'aborted', 'dead')", (id,))
+    late = "select bds.import_fail('demo', %s, 'failed', 'conflict'), bds_service.end_request('demo', %s, sha256(''), '{}')"
+    service.operator.write("demo", late, (id, id))
+    assert service.operator.rows("select from bds.import_keys where key = %s", (key,)) == []
+
+
 def test_an_import_whose_claim_was_taken_writes_nothing(service: Service, key: str, module_database_url: str) -> None:
     with psycopg.connect(module_database_url, autocommit=True) as session:
         session.execute("select set_config('bds.company', 'demo', false)")

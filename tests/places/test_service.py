@@ -30,20 +30,21 @@ from tests.webhooks.receiving import receiving
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
-def send(service: Service, method: str, path: str, body: Any = None) -> Reply:
+def send(service: Service, method: str, path: str, body: Any = None, **headers: str) -> Reply:
     connection = http.client.HTTPConnection(service.host, service.port, timeout=ANSWER)
     try:
-        headers = {"X-API-Key": service.key, "Content-Type": "application/json"}
-        connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        given = {"X-API-Key": service.key, "Content-Type": "application/json"} | named
+        connection.request(method, path, None if body is None else json.dumps(body).encode(), given)
         response = connection.getresponse()
         return Reply(response.status, response.headers, response.read())
     finally:
         connection.close()
 
 
-def unit(service: Service, code: str) -> Reply:
+def unit(service: Service, code: str, **headers: str) -> Reply:
     """Import one unit."""
-    return send(service, "POST", f"/api/{COMPANY}/import", {"units": [{"code": code, "name": code}]})
+    return send(service, "POST", f"/api/{COMPANY}/import", {"units": [{"code": code, "name": code}]}, **headers)
 
 
 PARTS = """
@@ -166,7 +167,8 @@ def test_a_company_moves_under_load(pair: Places, service: Service) -> None:
 
 
 def test_a_stale_process_writes_nothing_at_the_source(pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert unit(service, "A").status == 200
+    first = unit(service, "A", Idempotency_Key="a")
+    assert first.status == 200
 
     async def deaf(*_: Any, **__: Any) -> None:
         pass
@@ -174,6 +176,8 @@ def test_a_stale_process_writes_nothing_at_the_source(pair: Places, service: Ser
     monkeypatch.setattr("app.database.database.Database._read_place", deaf)
     monkeypatch.setattr("app.database.database.Database._read_directory", deaf)
     pair.move("west")
+    again = unit(service, "A", Idempotency_Key="a")  # keys go along
+    assert (again.json["importId"], again.headers["Idempotency-Replayed"]) == (first.json["importId"], "true")
     assert (report := unit(service, "B").json)["state"] == "completed", report["errors"]
     assert pair.west.rows("select code from data.units order by code") == [("A",), ("B",)]
     assert pair.home.rows("select code from data.units") == []
