@@ -282,7 +282,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             410: Answer("The changes are no longer kept in the log"),
             422: Answer("The report; nothing was undone", ref("ImportReport")),
         },
-        headers={"Prefer": (TEXT, "`respond-async`: answer at once")},
+        headers={"Prefer": (TEXT, "`respond-async`: answer at once"), **KEY},
         body={"application/json": ref("RevertSelection")},
     ),
     ("GET", "/api/{company}/versions"): Operation(

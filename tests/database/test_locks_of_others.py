@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, NO_MONTHS]
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
+<<<<<<< HEAD
 COMPARE, COUNT, DEAD, OLD, SETS, MAKE, EXPIRE = (
     "compare rows with the log", "count problems", "end dead imports", "forget old imports", "count change sets",
     "make months of the log", "expire months of the log",
@@ -22,6 +23,15 @@ COMPARE, COUNT, DEAD, OLD, SETS, MAKE, EXPIRE = (
 MAINTAIN = b"select step, done, problem from bds.maintain(import_age => '1 day', compare_age => '0')"
 # what each step has to do
 DUE = {COMPARE: 1, COUNT: 1, DEAD: 2, OLD: 1, SETS: 6, MAKE: 1, EXPIRE: 3}
+=======
+COMPARE, COUNT, DEAD, OLD, KEYS, MAKE, EXPIRE = (
+    "compare rows with the log", "count problems", "end dead imports", "forget old imports", "forget keys of requests", "make months of the log",
+    "expire months of the log",
+)  # fmt: skip
+MAINTAIN = b"select step, done, problem from bds.maintain(import_age => '1 day', compare_age => '0')"
+# what each step has to do
+DUE = {COMPARE: 1, COUNT: 1, DEAD: 2, OLD: 1, KEYS: 1, MAKE: 1, EXPIRE: 3}
+>>>>>>> dd5b837 (Maintenance that forgets keys waits for no lock either)
 NOTHING = dict.fromkeys(DUE, 0)
 HELD = [
     # a session that reads or writes, and sleeps with its transaction open
@@ -39,7 +49,11 @@ HELD = [
     ("access exclusive", "data.units", {COUNT: 0}),
     ("access exclusive", "bds.change_log", {COMPARE: 0, COUNT: 0, SETS: 0, MAKE: 0, EXPIRE: 0}),
     ("access exclusive", "bds.clocks", NOTHING),
+<<<<<<< HEAD
     ("access exclusive", "bds.imports", {COUNT: 0, DEAD: 0, OLD: 0, SETS: 0}),
+=======
+    ("access exclusive", "bds.imports", {COUNT: 0, DEAD: 0, OLD: 0, KEYS: 0}),
+>>>>>>> dd5b837 (Maintenance that forgets keys waits for no lock either)
     ("access exclusive", "staging.i1_errors", {DEAD: 1}),
 ]  # fmt: skip
 
@@ -58,6 +72,7 @@ def acme(operator: Operator) -> Operator:
         "select bds.import_fail('acme', id) from bds.imports where number = 3;"
         " update bds.imports set finished_at = now() - interval '2 days', started_at = now() - interval '2 days' where number = 3"
     )
+    operator.connection.execute("insert into bds.import_keys values ('acme', 'a', gen_random_uuid(), now() - interval '2 days')")
     [(last,)] = operator.rows("select max(name) from bds_change_log.partitions()")
     operator.connection.execute(f"drop table bds.{last}".encode())
     age(operator, "2020_01", "id = 1")

@@ -224,7 +224,8 @@ def test_while_the_first_runs_a_request_waits_and_an_asynchronous_one_is_answere
         )
         second = threads.submit(send, service, unit("J1"), Idempotency_Key=key)
         third = send(service, unit("J1"), Idempotency_Key=key, Prefer="respond-async")
-        assert (third.status, third.json["state"], third.headers["Idempotency-Replayed"]) == (202, "running", "true")
+        assert (third.status, third.headers["Idempotency-Replayed"]) == (202, "true")
+        assert third.json["state"] in ("receiving", "running")  # a small one is staged in its turn
         assert send(service, unit("J2"), Idempotency_Key=key).status == 422
         assert not first.done() and not second.done()
     assert same(first.result(), second.result())
