@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,24 +13,13 @@ from app.changes.history import read_versions
 from app.changes.rows import ID
 from app.database.catalog import Entity
 from app.errors import ServiceError, UnknownEntity
-from app.export.row_formats import shown_decimal
-from app.types import named
 from app.types.literals import INT8
 from app.web.actors import display_names
+from app.web.changed_rows import FieldChange, compared, references
 from app.web.page import PageRequest
 from app.web.row_names import row_names
 
 PAGE = 20  # versions
-
-
-@dataclass(frozen=True, slots=True)
-class FieldChange:
-    """A field's value before and after a change."""
-
-    name: str
-    before: Any
-    after: Any
-    refers_to: str | None  # entity of the row that the value refers to
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +46,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     versions, more = await find_versions(page, entity, row[1], PAGE, offset)
     if not versions and not offset:
         raise unknown_row(entity, row[1])
-    names = await row_names(page, [row, *references(versions)])
+    names = await row_names(page, [row, *references(field for version in versions for field in version.fields)])
     newest = versions[0] if versions and not offset else await find_newest(page, entity, row[1])
     return page.render(
         "history.html",
@@ -66,6 +55,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         versions=versions,
         names=names if row in names else {**names, row: last_name(entity, versions, row[1])},
         exists=newest.operation != "delete" if newest else row in names,
+        newest=newest.id if newest else None,
         actors=await display_names(page, (each.actor for each in versions)),
         more=more,
         offset=offset,
@@ -91,13 +81,6 @@ async def find_versions(page: PageRequest, entity: Entity, id: int, limit: int, 
     return [_version(entity, json.loads(each, parse_float=str, parse_int=str)) for each in found], more
 
 
-def references(versions: Iterable[Version]) -> Iterator[tuple[str, int]]:
-    """The rows that values of the versions refer to."""
-    for field in (field for version in versions for field in version.fields if field.refers_to):
-        assert field.refers_to is not None
-        yield from ((field.refers_to, int(value)) for value in (field.before, field.after) if value is not None)
-
-
 def last_name(entity: Entity, versions: Iterable[Version], id: int) -> tuple[str, str]:
     """Code and name of a row that no longer exists, from its newest version that has them; without one, the id."""
     code = entity.identifying_field.name if entity.identifying_field else "id"
@@ -109,19 +92,7 @@ def last_name(entity: Entity, versions: Iterable[Version], id: int) -> tuple[str
 
 
 def _version(entity: Entity, document: Mapping[str, Any]) -> Version:
-    """A version with the fields that an update changed; for a create or delete, with all fields that have a value."""
-    old, new = document["old"] or {}, document["new"] or {}
-    fields = [_field_change(entity, name, old.get(name), new.get(name)) for name in (new or old)]
-    if document["operation"] != "update":
-        fields = [each for each in fields if each.name != "updatedAt" and (each.before, each.after) != (None, None)]
+    fields = compared(entity, document)
     return Version(
-        int(document["version"]), document["operation"], document["at"], document["actor"], document["changeSetId"], tuple(fields)
+        int(document["version"]), document["operation"], document["at"], document["actor"], document["changeSetId"], fields
     )
-
-
-def _field_change(entity: Entity, name: str, before: Any, after: Any) -> FieldChange:
-    field = entity.fields.get(name)
-    if field and named(field.type).kind == "decimal":
-        before, after = (shown_decimal(value) if isinstance(value, str) else value for value in (before, after))
-    step = entity.navigations.get(field.reference) if field and field.reference else None
-    return FieldChange(name, before, after, step.target if step else None)

@@ -11,12 +11,11 @@ from aiohttp import web
 from app.errors import ServiceError
 from app.feed import receive, undone
 from app.feed.origin import Origin, file_name
-from app.feed.selection import of_change_set
 from app.formats import READABLE_LABELS, begun_by
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
-from app.web import import_errors
+from app.web import import_errors, undo
 from app.web.actors import display_names
 from app.web.forms import Form, Upload, initial_form, read_upload
 from app.web.page import PageRequest, see_other
@@ -97,7 +96,7 @@ async def report(page: PageRequest) -> web.StreamResponse:
         page_size=ERRORS,
         totals=_totals(found),
         undone=(await undone.find_reverts(page.database, page.company, [found["importId"]])).get(found["importId"]),
-        reverted=await undone.find_reverted(page.database, page.company, [found]),
+        undo=await undo.read_undo(page, found) if "undoes" in found else None,
         actors=await display_names(page, [found["actor"]]),
         kinds=OUTCOMES,
         duration=_duration(found),
@@ -112,14 +111,6 @@ async def cancel(page: PageRequest) -> web.StreamResponse:
     return page.redirect(f"/imports/{page.path_variables['id']}", flash="import-cancelled")
 
 
-async def revert(page: PageRequest) -> web.StreamResponse:
-    """Undo an import, or show what that would do: redirects to the report."""
-    form = await page.form()
-    selection = of_change_set(page.path_variables["id"], dry_run=form["dryRun"] == "true", force=form["force"] == "true")
-    _, report = await receive.revert(page.database, page.company, page.identity.actor, selection, is_async=True)
-    return page.redirect(f"/imports/{report['importId']}")
-
-
 async def list_page(page: PageRequest, form: Form) -> web.Response:
     """The list of imports with the upload form."""
     offset = page.offset()
@@ -131,7 +122,7 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         imports=[{**each, "totals": _totals(each), "duration": _duration(each)} for each in imports["data"]],
         actors=await display_names(page, (each["actor"] for each in imports["data"])),
         undone=await undone.find_reverts(page.database, page.company, [each["importId"] for each in imports["data"]]),
-        reverted=await undone.find_reverted(page.database, page.company, imports["data"]),
+        titles=await undo.titles(page, imports["data"]),
         kinds=OUTCOMES[:-1],
         more=imports["hasMore"],
         offset=offset,

@@ -39,13 +39,13 @@ NAVIGATION: tuple[tuple[str, str, Access], ...] = (
 )
 # first segments of paths
 PAGE_PATHS = frozenset(
-    ("", "account", "docs", "login", "logout", "static", *(path[1:] for path, _, _ in NAVIGATION if path != "/"))
+    ("", "account", "diff", "docs", "login", "logout", "static", *(path[1:] for path, _, _ in NAVIGATION if path != "/"))
 )
 OTHER_PATHS = frozenset(("api", "c", "auth", "healthz", "readyz", "metrics", "openapi.json"))
 
 COMMON = ("company", "flash")  # parameters of every page
 LISTS = ("columns",)  # parameters that may be given several times
-VALUES = {"do": ("download", "url"), "view": ("single",)}  # parameters with few values
+VALUES = {"do": ("download", "url"), "view": ("single",), "rows": ("all",)}  # parameters with few values
 
 # Shown once after an action, by the name in the URL's parameter `flash`.
 FLASH_MESSAGES = {
@@ -55,6 +55,9 @@ FLASH_MESSAGES = {
     "new-password": "Password changed. Sign in with the new one.",
     "key-revoked": "API key revoked. Programs that use it no longer have access.",
     "import-cancelled": "The import is being cancelled.",
+    "version-named": "Version named.",
+    "version-moved": "There was a version of that name: the name has moved to this one.",
+    "version-deleted": "Name deleted. The version itself stays.",
     "hook-saved": "Webhook saved.",
     "hook-deleted": "Webhook deleted.",
     "hook-enabled": "Webhook enabled. It reports changes from now on.",
@@ -125,7 +128,8 @@ class PageRequest:
     @property
     def section(self) -> str:
         """The path in the navigation that this page belongs to."""
-        return "/" + self.request.path.split("/")[1]
+        first = "/" + self.request.path.split("/")[1]
+        return "/changes" if first == "/diff" else first
 
     @property
     def switch_path(self) -> str:
