@@ -10,9 +10,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from app.changes.rows import ID
+from app.errors import ServiceError
 from app.feed import receive, undone
 from app.feed.selection import LISTS, SWITCHES, VERSIONS, read_body
 from app.query.check.moments import absolute
+from app.types.literals import INT8
 from app.web.actors import display_names
 from app.web.changed_rows import ChangedRow, changed_row, rows_within
 from app.web.page import PageRequest
@@ -21,13 +24,29 @@ from app.web.view import minute
 
 SHOWN = 100  # rows of a dry run, unless all are asked for
 PREVIEW = "select i.preview::text from bds.imports i where i.company_id = %s and i.id = %s"
+# A row within a transaction may not have its children yet.  Ids of a transaction have no gaps.
+END = """
+    select coalesce((
+        select c.id - 1 from bds.changes c
+        where c.company_id = %(company)s and c.id > v.id and c.created_at >= v.created_at and c.transaction_id <> v.transaction_id
+        order by c.id
+        limit 1
+    ), (select p.last_id from bds.positions p where p.company_id = %(company)s order by p.last_id desc limit 1))
+    from bds.changes v
+    where v.company_id = %(company)s and v.id = %(id)s
+"""
 NAMES = "select v.version, min(v.name) from bds.versions v where v.company_id = %s and v.version = any (%s) group by v.version"
 
 
 async def begin(page: PageRequest) -> web.StreamResponse:
-    """Undo what the form selects, or show what that would do: redirects to the report."""
+    """Undo what the form selects, or show what that would do: redirects to the report.
+
+    The form has the members of POST /api/{company}/revert; `after` is the end of the transaction of a change, in place of `to`.
+    """
     form = await page.form()
     given = {name: _read(name, form.all(name)) for name in form.values if name != "csrf" and form[name]}
+    if "after" in given:
+        given["to"] = await _end_of_transaction(page, given.pop("after"))
     selection = read_body(msgspec.json.encode(given))
     _, report = await receive.revert(page.database, page.company, page.identity.actor, selection, is_async=True)
     return page.redirect(f"/imports/{report['importId']}")
@@ -38,6 +57,17 @@ def _read(name: str, texts: list[str]) -> Any:
     if name in SWITCHES:
         return {"true": True, "false": False}.get(texts[-1], texts[-1])
     return texts if name in LISTS else absolute(texts[-1]) if name in VERSIONS else texts[-1]
+
+
+async def _end_of_transaction(page: PageRequest, id: str) -> int:
+    """The last change of the transaction of a change.  Raises ServiceError: malformed_request, not_found."""
+    if not ID.fullmatch(id) or int(id) not in INT8:
+        raise ServiceError("malformed_request", f"after: expected the id of a change, got {id!r}", target="after")
+    async with page.database.session(page.company) as connection:
+        row = await (await connection.execute(END, {"company": page.company, "id": int(id)})).fetchone()
+    if row is None:
+        raise ServiceError("not_found", f"there is no change {id}", target="after")
+    return int(row[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +146,7 @@ def _of_change_set(id: str, imports: dict[str, Any]) -> str:
 def _in_words(
     selection: dict[str, Any], versions: dict[int, str], actors: dict[str, str], names: dict[Row, tuple[str, str]]
 ) -> str:
-    ends = {end: versions.get(selection[end], f"version {selection[end]}") for end in VERSIONS if end in selection}
+    ends = {end: versions.get(selection[end], f"version {selection[end]:,}") for end in VERSIONS if end in selection}
     rows = [f"{row[0]} {names[row][0] if row in names else row[1]}" for row in _rows(selection)]
     within = ", ".join([*selection.get("entities", []), *rows])
     if "from" in ends:
@@ -139,4 +169,4 @@ async def _version_names(page: PageRequest, versions: Iterable[int]) -> dict[int
         return {}
     async with page.database.session(page.company) as connection:
         found = await (await connection.execute(NAMES, (page.company, wanted))).fetchall()
-    return {version: f"{name} (version {version})" for version, name in found}
+    return {version: f"{name} (version {version:,})" for version, name in found}

@@ -15,23 +15,13 @@ pytestmark = [pytest.mark.slow, NO_MONTHS]
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
-<<<<<<< HEAD
-COMPARE, COUNT, DEAD, OLD, SETS, MAKE, EXPIRE = (
+COMPARE, COUNT, DEAD, OLD, SETS, KEYS, MAKE, EXPIRE = (
     "compare rows with the log", "count problems", "end dead imports", "forget old imports", "count change sets",
-    "make months of the log", "expire months of the log",
+    "forget keys of requests", "make months of the log", "expire months of the log",
 )  # fmt: skip
 MAINTAIN = b"select step, done, problem from bds.maintain(import_age => '1 day', compare_age => '0')"
 # what each step has to do
-DUE = {COMPARE: 1, COUNT: 1, DEAD: 2, OLD: 1, SETS: 6, MAKE: 1, EXPIRE: 3}
-=======
-COMPARE, COUNT, DEAD, OLD, KEYS, MAKE, EXPIRE = (
-    "compare rows with the log", "count problems", "end dead imports", "forget old imports", "forget keys of requests", "make months of the log",
-    "expire months of the log",
-)  # fmt: skip
-MAINTAIN = b"select step, done, problem from bds.maintain(import_age => '1 day', compare_age => '0')"
-# what each step has to do
-DUE = {COMPARE: 1, COUNT: 1, DEAD: 2, OLD: 1, KEYS: 1, MAKE: 1, EXPIRE: 3}
->>>>>>> dd5b837 (Maintenance that forgets keys waits for no lock either)
+DUE = {COMPARE: 1, COUNT: 1, DEAD: 2, OLD: 1, SETS: 6, KEYS: 1, MAKE: 1, EXPIRE: 3}
 NOTHING = dict.fromkeys(DUE, 0)
 HELD = [
     # a session that reads or writes, and sleeps with its transaction open
@@ -49,11 +39,7 @@ HELD = [
     ("access exclusive", "data.units", {COUNT: 0}),
     ("access exclusive", "bds.change_log", {COMPARE: 0, COUNT: 0, SETS: 0, MAKE: 0, EXPIRE: 0}),
     ("access exclusive", "bds.clocks", NOTHING),
-<<<<<<< HEAD
-    ("access exclusive", "bds.imports", {COUNT: 0, DEAD: 0, OLD: 0, SETS: 0}),
-=======
-    ("access exclusive", "bds.imports", {COUNT: 0, DEAD: 0, OLD: 0, KEYS: 0}),
->>>>>>> dd5b837 (Maintenance that forgets keys waits for no lock either)
+    ("access exclusive", "bds.imports", {COUNT: 0, DEAD: 0, OLD: 0, SETS: 0, KEYS: 0}),
     ("access exclusive", "staging.i1_errors", {DEAD: 1}),
 ]  # fmt: skip
 

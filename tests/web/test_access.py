@@ -16,6 +16,7 @@ PAGES = [
     "/data",
     "/data/units",
     "/changes",
+    "/diff",
     "/imports",
     "/mappers",
     "/mappers/_new",

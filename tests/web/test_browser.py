@@ -430,7 +430,7 @@ def press(page: Any, *keys: str) -> None:
 
 
 PAGES = [
-    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units?asof=1", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/imports/{undone}", "/mappers", "/mappers/axe", "/mappers/_new", "/docs", "/export", "/export?entity=units&columns=code&columns=price",
+    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units?asof=1", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/diff", "/diff?since=nope", "/diff?since=1", "/diff/units?since=1", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/imports/{undone}", "/imports/{dry}", "/mappers", "/mappers/axe", "/mappers/_new", "/docs", "/export", "/export?entity=units&columns=code&columns=price",
     "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/companies", "/users", "/users/{user}", "/login",
 ]  # fmt: skip
 
@@ -463,11 +463,20 @@ def furnished(service: Service, anna: Visitor) -> dict[str, str]:
     fill_with_long_names(service, anna)
     return {
         "undone": undo(anna),
+        "dry": dry_run(anna),
         "user": user,
         "import": re.findall(r"/imports/([0-9a-f-]{36})", imported)[0],
         "hook": hook,
         "delivery": delivery,
     }
+
+
+def dry_run(anna: Visitor) -> str:
+    """Name a version and look at the way back to the first one; returns the id of the report."""
+    anna.post("/diff?company=second", {"do": "name", "name": "n" * 63})
+    report = anna.post("/changes/revert?company=second", {"to": "1", "dryRun": "true"}).location or ""
+    wait_until(lambda: "nothing was written" in anna.get(report).text)
+    return re.findall(r"/imports/([0-9a-f-]{36})", report)[0]
 
 
 def fill_with_long_names(service: Service, anna: Visitor) -> None:
@@ -494,7 +503,7 @@ def undo(anna: Visitor) -> str:
     )
     id = re.findall(r"/imports/([0-9a-f-]{36})", imported)[0]
     wait_until(lambda: "Undo" in anna.get(f"/imports/{id}?company=second").text)
-    anna.post(f"/imports/{id}/revert?company=second", {"dryRun": "false", "force": "false"})
+    anna.post("/changes/revert?company=second", {"changeSet": id})
     wait_until(lambda: "This was undone" in anna.get(f"/imports/{id}?company=second").text)
     return id
 

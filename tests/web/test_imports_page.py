@@ -194,16 +194,20 @@ def test_an_import_is_undone_after_a_look_at_what_that_does(anna: Visitor, servi
     page = units(RV1="a", RV2="a")
     units(RV2="later")
     shown = press(page, "Undo")
-    assert "This shows what undoing" in shown.text and "Some rows stay as they are" in shown.text
+    assert "This shows what it would do." in shown.text and "Some rows stay as they are" in shown.text
     assert shown.all("//table[.//th='Where']/tbody/tr")[0].endswith(" conflict")
     assert stored() == [("RV1", "a"), ("RV2", "later")]
     forced = press(shown, "later changes overwritten")
     assert "Everything would be undone" in forced.text and stored() == [("RV1", "a"), ("RV2", "later")]
     assert "Undo" in page.all("//form//button")
     revert = press(forced, "Undo now")
-    assert "This is the undoing of" in revert.text and "Everything was undone" in revert.text and stored() == []
+    assert (
+        "This is an undo, later changes of its rows included." in revert.text
+        and "Everything was undone" in revert.text
+        and stored() == []
+    )
     assert re.fullmatch(r"Undo of units\.json of \d{4}-\d\d-\d\d \d\d:\d\d UTC", revert.one("//h1"))
-    again = report(anna, anna.post(f"/imports/{import_id(page)}/revert?company=demo", {"dryRun": "false", "force": "true"}))
+    again = report(anna, anna.post("/changes/revert?company=demo", {"changeSet": import_id(page), "force": "true"}))
     assert "There was nothing left to undo" in again.text and "Everything" not in again.text
     undone = anna.get(f"/imports/{import_id(page)}?company=demo")
     assert "This was undone." in undone.text and "Undo" not in undone.all("//form//button")
