@@ -89,6 +89,8 @@ def test_an_ended_session_redirects_to_the_login_and_drops_the_cookie(service: S
         ("/mappers/_new?company=second", "/mappers/_new?company=second"),
         ("/mappers/caf%C3%A9/delete?company=second", "/mappers/caf%C3%A9?company=second"),
         ("/imports?company=second", "/imports?company=second"),
+        ("/changes/revert?company=second", "/changes?company=second"),
+        ("/diff?company=second", "/diff?company=second"),
         ("/companies/x/delete?company=demo", "/companies?company=demo"),
         ("/keys", "/keys?"),
     ],
@@ -116,13 +118,14 @@ def test_parameters_that_a_page_does_not_have_are_refused(anna: Visitor) -> None
         ("/changes", "entities"),
         ("/imports", "limit"),
         ("/docs", "x"),
+        ("/diff/units", "version"),
     ):
         page = anna.get(f"{path}?company=demo&{name}=1")
         assert page.status == 400 and f"no parameter {name}: expected " in page.text and "company" in page.text
     assert anna.get("/data/products?company=demo&columns=prize").problems == ["Columns: products has no column prize"]
 
 
-@pytest.mark.parametrize("path", ["/export?entity=units&do=nope", "/changes?view=nope", "/changes?view="])
+@pytest.mark.parametrize("path", ["/export?entity=units&do=nope", "/changes?view=nope", "/changes?view=", "/imports/x?rows=some"])
 def test_a_parameter_with_none_of_its_values_is_refused(anna: Visitor, path: str) -> None:
     page = anna.get(f"{path}&company=demo")
     assert page.status == 400 and ": expected " in page.text
@@ -197,7 +200,7 @@ def test_the_navigation_has_only_pages_with_access(service: Service) -> None:
 @pytest.mark.parametrize(
     ("scope", "open_pages"),
     [
-        ("read", {"/", "/data", "/data/units", "/changes", "/export", "/connect"}),
+        ("read", {"/", "/data", "/data/units", "/changes", "/diff", "/export", "/connect"}),
         ("import", {"/imports", "/mappers", "/mappers/_new"}),
         ("hooks", {"/hooks"}),
     ],
