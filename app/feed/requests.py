@@ -30,13 +30,11 @@ UNSETTLED = (401, 403, 413, 415, 429)  # statuses that leave the key free, as 50
 POLL = (0.05, 1.0)  # seconds between two looks whether the first request has ended, at first and at most
 
 # One round trip; the company is named before the function runs.
-CALL: LiteralString = (
-    "select bds_service.{call} from (select set_config('bds.company', %s, true) offset 0) c (name) where name <> ''"
-)
-CLAIM: LiteralString = CALL.replace("{call}", "claim_request(%s, %s, %s)")
-NOTE: LiteralString = CALL.replace("{call}", "note_request(%s, %s, %s, %s)")
-END: LiteralString = CALL.replace("{call}", "end_request(%s, %s, %s, %s)")
-ANSWER: LiteralString = CALL.replace("{call}", "answer_request(%s, %s, %s)")
+NAMED: LiteralString = " from (select set_config('bds.company', %s, true) offset 0) c (name) where name <> ''"
+CLAIM: LiteralString = "select bds_service.claim_request(%s, %s, %s)" + NAMED
+NOTE: LiteralString = "select bds_service.note_request(%s, %s, %s, %s)" + NAMED
+END: LiteralString = "select bds_service.end_request(%s, %s, %s, %s)" + NAMED
+ANSWER: LiteralString = "select bds_service.answer_request(%s, %s, %s)" + NAMED
 
 
 @dataclass(frozen=True, slots=True)

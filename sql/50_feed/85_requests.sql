@@ -1,9 +1,9 @@
 -- Requests with an Idempotency-Key.  A request claims its key, with the id that its import will have, before its body is read; what
--- its answer was is the report of that import, or a problem in bds.import_keys.  So no crash between the commit of an import and its
--- answer frees the key.
+-- its answer was is the report of that import, or a problem in bds.import_keys.  So no crash between the commit of an import and
+-- its answer frees the key.
 --
--- The import requires its claim, in the transaction that lists or writes it.  A claim without an import lapses soon, as nothing shows
--- that its process lives; a live import holds its own.
+-- The import requires its claim, in the transaction that lists or writes it.  A claim without an import lapses soon, as nothing
+-- shows that its process lives; a live import holds its own.
 
 create function bds_feed.is_free(claim bds.import_keys)
     returns boolean
@@ -96,7 +96,9 @@ $$;
 comment on function bds_service.note_request(text, uuid, bytea, boolean) is
     'Notes what a request is, as its body has arrived, and whether it is answered now';
 
-create or replace function bds_service.end_request(company text, import_id uuid, request bytea default null, problem json default null)
+create or replace function bds_service.end_request(
+    company text, import_id uuid, request bytea default null, problem json default null
+)
     returns void
     language plpgsql
     security definer
@@ -122,8 +124,8 @@ begin
 end
 $$;
 comment on function bds_service.end_request(text, uuid, bytea, json) is
-    'Ends a request that has failed: notes the problem that was its answer; without one its key is free. No effect if its import has '
-    'run: then the report is the answer';
+    'Ends a request that has failed: notes the problem that was its answer; without one its key is free. No effect if its import '
+    'has run: then the report is the answer';
 
 create or replace function bds_service.answer_request(company text, key text, request bytea)
     returns json

@@ -185,8 +185,9 @@ begin
     perform bds_feed.enter_company(company);
     perform bds_feed.require_claim(company, claimed_id);
     import := bds_feed.small_import(jsonb_build_object(
-        'id', coalesce(claimed_id, gen_random_uuid()), 'company_id', company, 'actor', bds_impl.actor(actor), 'dry_run', dry_run, 'atomic', atomic,
-        'remove_all', remove_all, 'bytes', bytes, 'records', records, 'file', left(file, 255), 'mapper', mapper
+        'id', coalesce(claimed_id, gen_random_uuid()), 'company_id', company, 'actor', bds_impl.actor(actor),
+        'dry_run', dry_run, 'atomic', atomic, 'remove_all', remove_all, 'bytes', bytes, 'records', records,
+        'file', left(file, 255), 'mapper', mapper
     ), array(select jsonb_object_keys(rows)) || remove_all);
     for member in select m.key as entity, m.value as rows from jsonb_each(rows) m loop
         execute format('select bds_import.%I($1)', 'stage_' || member.entity) using member.rows;

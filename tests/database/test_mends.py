@@ -23,7 +23,18 @@ pytestmark = [pytest.mark.slow, NO_MONTHS]
 
 # roles are those of the server
 NAMES = {name: f"{name}_{os.getpid()}" for name in ("dba", "eve", "team", "clara")}
-VIEWS = [f"missing view: {name}" for name in ("api.stores", "my.stores", "past.stores_changed", "past.stores_unchanged")]
+VIEWS = [
+    f"missing view: {name}"
+    for name in (
+        "api.stores",
+        "my.stores",
+        "past.stores",
+        "past.stores_changed",
+        "past.stores_diff",
+        "past.stores_ends",
+        "past.stores_unchanged",
+    )
+]
 
 # what a member of bds_owner mends
 CASES = {
@@ -267,7 +278,7 @@ DECISIONS = {
             ["altered table: data.product_variants", "lost column: data.product_variants.updated_at",
              "missing trigger: bds_2_stamp_new on data.product_variants",
              *(f'missing view: {schema}."productVariants{part}"' for schema, part in (
-                 ("api", ""), ("my", ""), ("past", "_unchanged")))],
+                 ("api", ""), ("my", ""), ("past", ""), ("past", "_diff"), ("past", "_ends"), ("past", "_unchanged")))],
             "alter table data.product_variants add updated_at timestamptz not null default now();"
             " select bds.register('data.product_variants', parent => 'product_id', collection => 'variants');"
             " update bds.column_history set is_lost = false",

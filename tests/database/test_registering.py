@@ -167,7 +167,7 @@ ALTERED = {
 @pytest.mark.parametrize("column", ALTERED)
 def test_the_check_of_a_former_type_gives_way_to_that_of_the_present_one(operator: Operator, column: str) -> None:
     alteration, is_in_the_way = ALTERED[column]
-    views = "drop view api.parts, my.parts, past.parts_changed, past.parts_unchanged, past.parts_replaced;"
+    views = "select bds.drop_views('parts');"
     with operator.connection.transaction(force_rollback=True):
         create(operator, f"{column},")
         operator.connection.execute("select bds.register('data.parts')")

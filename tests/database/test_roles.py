@@ -75,6 +75,7 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.hooks": ("", "", R, R, W, "", W),
     "bds.import_columns": ("", R, "", "", R, R, ""),
     "bds.import_errors": (R, R, "", R, W, W, R),
+    "bds.import_keys": ("", "", "", "", W, W, ""),
     "bds.imports": (R, R, "", R, W, W, R),
     "bds.linkage_weights": (R, R, "", R, W, R, R),
     "bds.login_networks": ("", "", "", "", R, "", ""),
@@ -116,29 +117,33 @@ COLUMNS = {
 DEFINERS = {
     "bds_analyst": "",
     "bds_reader": "diff find_version set_range set_version version_of change_sets change_values authenticate count_changes count_rows first_change import_report row_at row_history rows_at match_filters rows_where",
-    "bds_writer": """restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report
+    "bds_writer": """end_request restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report
         import_rows import_run import_stage lock_company revert
         row_at row_history rows_at set_context""",
-    "bds_service": """find_version forget_version name_version authenticate backlog begin_attempt begin_session count_wrong create_company create_hook create_key create_user delete_company delete_hook delete_mapper delete_user
+    "bds_service": """answer_request claim_request end_request end_rest note_request replay_hook find_version forget_version name_version authenticate backlog begin_attempt begin_session count_wrong create_company create_hook create_key create_user delete_company delete_hook delete_mapper delete_user
         end_attempt end_session keep_secret keys_of lock_hook maintain note_use
         password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_access set_context set_password test_hook update_hook whole_tenants""",
-    "bds_worker": """diff find_version set_range set_version version_of change_sets change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries import_report record_attempts refit_hook release_leases renew_leases route_changes row_at row_history rows_at
+    "bds_worker": """disable_failing diff find_version set_range set_version version_of change_sets change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries import_report record_attempts refit_hook release_leases renew_leases route_changes row_at row_history rows_at
         match_filters rows_where""",
-    "bds_operator": """restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
+    "bds_operator": """disable_failing end_request end_rest replay_hook restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
         delete_mapper delete_user erase first_change grant_company forget_deliveries import_begin import_cancel import_document import_fail
         import_note_positions import_progress import_received import_report import_rows import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revert revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
         set_access set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
-    "bds_importer": """preview restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
+    "bds_importer": """answer_request claim_request end_request note_request preview restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
         import_run import_stage lock_company note_change_set refuse_company require_unaltered revert row_at row_history rows_at rows_where set_context settle""",
-    "bds_dispatcher": """diff find_version set_range set_version version_of change_sets change_values authenticate filter_columns claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
+    "bds_dispatcher": """disable_failing end_rest replay_hook diff find_version set_range set_version version_of change_sets change_values authenticate filter_columns claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
         import_report lock_hook
         record_attempts refuse_company refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_at rows_where match_filters test_hook update_hook""",
 }
-HOOKS = """claim_deliveries create_hook delete_hook forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
-    retry_delivery rotate_hook route_changes test_hook update_hook"""
+HOOKS = """claim_deliveries create_hook delete_hook disable_failing end_rest forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
+    replay_hook retry_delivery rotate_hook route_changes test_hook update_hook"""
 # the role they run as, if not the owner
 AS = {
+    "answer_request": "bds_importer",
+    "claim_request": "bds_importer",
+    "end_request": "bds_importer",
+    "note_request": "bds_importer",
     "import_begin": "bds_importer",
     "import_cancel": "bds_importer",
     "import_document": "bds_importer",
