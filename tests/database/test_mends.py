@@ -25,16 +25,8 @@ pytestmark = [pytest.mark.slow, NO_MONTHS]
 NAMES = {name: f"{name}_{os.getpid()}" for name in ("dba", "eve", "team", "clara")}
 VIEWS = [
     f"missing view: {name}"
-    for name in (
-        "api.stores",
-        "my.stores",
-        "past.stores",
-        "past.stores_changed",
-        "past.stores_diff",
-        "past.stores_ends",
-        "past.stores_unchanged",
-    )
-]
+    for name in ("api.stores", "my.stores", "past.stores", *(f"past.stores_{each}" for each in ("changed", "diff", "ends", "replaced", "unchanged")))
+]  # fmt: skip
 
 # what a member of bds_owner mends
 CASES = {
@@ -82,13 +74,13 @@ CASES = {
         "grant execute on function bds.register to public": ["altered rights: bds.register(regclass,text,text,text,text)"],
     },
     "functions and views": {
-        "create or replace function bds_change_log.old_at(old jsonb, names jsonb) returns jsonb language sql immutable return old;"
+        "create or replace function bds_change_log.old_at(old jsonb, names jsonb, texts jsonb) returns jsonb language sql immutable return old;"
         " create or replace function bds_change_log.refuse_altered(this bds.entities) returns void language plpgsql as 'begin end';"
         " alter function bds.first_change set search_path = public; alter function bds.require_company security definer;"
         " alter function bds_impl.is_reserved leakproof cost 7; drop function bds_service.next_due; alter view bds.residents set (security_barrier);"
         " drop view bds.turns; create view bds.backups as select 1 as one": [
             "altered function: bds.first_change(text)", "altered function: bds.require_company(text)",
-            "altered function: bds_change_log.old_at(jsonb,jsonb)", "altered function: bds_change_log.refuse_altered(bds.entities)",
+            "altered function: bds_change_log.old_at(jsonb,jsonb,jsonb)", "altered function: bds_change_log.refuse_altered(bds.entities)",
             "altered function: bds_impl.is_reserved(text)", "altered view: bds.residents", "missing function: bds_service.next_due()",
             "missing view: bds.turns",
         ],
@@ -179,7 +171,7 @@ CASES = {
     },
     "a column is lost": {
         "alter table data.stores drop column city cascade": [
-            "altered table: data.stores", "lost column: data.stores.city", *VIEWS,
+            "altered table: data.stores", "lost column: data.stores.city", *(v for v in VIEWS if not v.endswith("_replaced")),
         ],
     },
     "tables are lost": {
