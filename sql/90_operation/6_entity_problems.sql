@@ -22,9 +22,7 @@ as $$
             when o.name = '' then o.table_name
             else format('%I on %s', o.name, o.table_name)
         end,
-        concat_ws('; ', d.detail, (
-            select k.obstacle from bds_registry.key_of((o.e).table_name) k where o.type = 'primary key'
-        )),
+        concat_ws('; ', d.detail, (select k.obstacle from bds_registry.key_of((o.e).table_name) k where o.type = 'primary key')),
         case
             when o.type = 'rule' then replace(replace('drop rule ' || o.name, '{table}', o.table_name), ' on table ', ' on ')
             when o.made is null then format('drop %s %I on %s', o.type, o.name, o.table_name)
@@ -44,8 +42,8 @@ as $$
     ) as d (type, detail) on d.type = o.type
     where o.now is distinct from o.made
         and (o.is_comparable or o.type not in ('trigger', 'policy', 'primary key', 'view'))
-        -- a view of the past names columns in its conditions; what mends the altered table makes its views again
-        and not (o.type = 'view' and o.now is not null and o.made is not null and bds_change_log.is_altered(o.e))
+        -- views of the past have columns in conditions, too; what mends an altered table makes its views again
+        and (o.type <> 'view' or num_nulls(o.now, o.made) > 0 or not bds_change_log.is_altered(o.e))
     union all
     select 'altered rights', o.entity, btrim(regexp_replace(t.target, '^(.*)on \w+ (.*)$', '\2 \1')), r.detail, r.mend
     from objects o

@@ -19,7 +19,7 @@ BODIES = {
     "PATCH": ("application/json", "{}"),
 }
 PUBLIC = {"/healthz", "/readyz", "/metrics", "/auth/login"}  # without credentials
-SCOPES = {"hooks": "hooks", "deliveries": "hooks", "import": "import", "imports": "import", "mappers": "import"}
+SCOPES = {"hooks": "hooks", "deliveries": "hooks", "import": "import", "imports": "import", "mappers": "import", "revert": "import"}
 
 
 @pytest.fixture(scope="module")

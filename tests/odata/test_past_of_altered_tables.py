@@ -180,8 +180,7 @@ def test_old_values_read_the_same_at_every_door_as_the_present_type_has_them(ser
         for name, (*_, next, _) in zip(names, CONVERSIONS, strict=True)
     )
     operator.connection.execute(
-        "drop view api.becoming, my.becoming, past.becoming_changed, past.becoming_unchanged, past.becoming_replaced;"
-        f" alter table data.becoming {alterations}; select bds.register('data.becoming')".encode()
+        f"select bds.drop_views('becoming'); alter table data.becoming {alterations}; select bds.register('data.becoming')".encode()
     )
     wait_until(lambda: b'Name="c3" Type="Edm.Int32"' in service.odata("/$metadata").body)
     for n in (0, 1):
