@@ -98,7 +98,7 @@ PARAMETERS: Mapping[str, str] = {
     "/imports/{id}": "code offset rows",
     "/imports/{id}/errors.csv": "code",
     "/mappers": "offset",
-    "/export": "entity format mapper columns filter orderby top asof do show",
+    "/export": "entity format mapper columns filter orderby top since asof do show",
     "/hooks": "offset",
     "/hooks/{id}": "offset",
     "/keys": "offset",
