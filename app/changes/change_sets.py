@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, LiteralString
 
+from app.changes.parameters import by_name
 from app.changes.rows import Answer
 from app.database.database import Database
 from app.database.listing import listing
@@ -46,13 +47,7 @@ async def read_page(connection: Session, company: str, before: int | None, limit
 
 def read_parameters(params: Sequence[tuple[str, str]]) -> tuple[int, int | None]:
     """Return limit and before.  Raises QueryError."""
-    given: dict[str, str] = {}
-    for name, value in params:
-        if name not in ("limit", "before", "generation"):
-            raise QueryError(f"expected limit, before or generation, got {name}", target=name)
-        if name in given:
-            raise QueryError(f"{name} is given twice", target=name)
-        given[name] = value
+    given = by_name(params, ("limit", "before", "generation"))
     check_generation(given.pop("generation", None))
     for name, most, expected in (
         ("limit", MAX_LIMIT, f"a whole number from 1 to {MAX_LIMIT:,}"),

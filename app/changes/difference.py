@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from app.changes.parameters import by_name
 from app.changes.rows import Answer, read_limit
 from app.database.catalog import Catalog, Entity, Navigation
 from app.database.database import Database
@@ -54,15 +55,7 @@ class Range:
 
 def read_parameters(params: Sequence[tuple[str, str]], takes: Sequence[str] = ()) -> dict[str, str]:
     """The parameters of a difference by name.  takes: further ones.  Raises QueryError."""
-    given: dict[str, str] = {}
-    names = ("since", "version", "at", "generation", *takes)
-    for name, value in params:
-        if name not in names:
-            raise QueryError(f"expected {', '.join(names)}, got {name}", target=name)
-        if name in given:
-            raise QueryError(f"{name} is given twice", target=name)
-        given[name] = value
-    return given
+    return by_name(params, ("since", "version", "at", "generation", *takes))
 
 
 async def read_difference(database: Database, company: str, entity: Entity, params: Sequence[tuple[str, str]]) -> Answer:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from app.changes.parameters import by_name
 from app.database.catalog import Catalog, Entity
 from app.database.database import Database
 from app.database.past import Moment, model_of, name_version, require_version_kept
@@ -141,13 +142,7 @@ def list_query(
     catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str]], checks: type[WhereChecker] = WhereChecker
 ) -> Query:
     """Check filter, sort and limit.  Raises QueryError, also for any other parameter."""
-    given: dict[str, str] = {}
-    for name, value in params:
-        if name not in ("filter", "sort", "limit"):
-            raise QueryError(f"expected filter, sort or limit, got {name}", target=name)
-        if name in given:
-            raise QueryError(f"{name} is given twice", target=name)
-        given[name] = value
+    given = by_name(params, ("filter", "sort", "limit"))
     checker = checks(catalog, entity)
     with about("limit"):
         limit = read_limit(given.get("limit"))

@@ -15,6 +15,7 @@ from aiohttp import web
 from app import metrics
 from app.changes.hub import Hub
 from app.changes.page import condition
+from app.changes.parameters import by_name
 from app.changes.tail import Events, Tail, encode
 from app.database.catalog import Catalog
 from app.database.connections import RECONNECT
@@ -42,13 +43,7 @@ def read_request(catalog: Catalog, options: Sequence[tuple[str, str]], headers: 
 
     Raises QueryError.
     """
-    given: dict[str, str] = {}
-    for name, value in options:
-        if name not in ("filter", "after"):
-            raise QueryError(f"expected filter or after, got {name}", target=name)
-        if name in given:
-            raise QueryError(f"{name} is given twice", target=name)
-        given[name] = value
+    given = by_name(options, ("filter", "after"))
     filter = given.get("filter", "").strip()
     condition(catalog, given.get("filter", ""))
     after = _id(given["after"], "after") if "after" in given else None
