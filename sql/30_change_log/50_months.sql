@@ -174,18 +174,15 @@ comment on function bds_change_log.detached_months() is
     'Tables of schema bds that were months of the change log or of its archive until a DBA detached them: nothing reads them, but '
     'they may be attached again';
 
-create or replace function bds.first_change(company text)
+create function bds_change_log.first_kept(company text)
     returns bigint
     language plpgsql
     stable
-    security definer
-    set search_path = pg_catalog, pg_temp
 as $$
 declare
     lost  timestamptz;
     first bigint;
 begin
-    perform bds.require_company(company);
     -- The partitions of now, whatever the snapshot: a reader that waited for a lock may have one from before a month was dropped.
     select max(m.month) into lost
     from bds.change_months m
@@ -197,6 +194,20 @@ begin
     where m.company_id = company and m.month > coalesce(lost, '-infinity');
     -- without a month there are no changes, or none is kept
     return coalesce(first, (select c.last_id + 1 from bds.clocks c where c.company_id = company), 1);
+end
+$$;
+comment on function bds_change_log.first_kept(text) is 'As bds.first_change, for a company of any session';
+
+create or replace function bds.first_change(company text)
+    returns bigint
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds.require_company(company);
+    return bds_change_log.first_kept(company);
 end
 $$;
 comment on function bds.first_change(text) is

@@ -183,7 +183,7 @@ create function bds_change_log.count_company(company text, ends_at timestamptz)
     language plpgsql
 as $$
 declare
-    first_kept bigint := bds.first_change(company);
+    first_kept bigint := bds_change_log.first_kept(company);
     last       bigint := (select r.last_id from bds.residents r where r.company_id = company);
     counted    bigint := greatest(
         first_kept - 1, (select p.last_id from bds.change_set_positions p where p.company_id = company));
