@@ -303,8 +303,6 @@ def test_a_session_without_rights_holds_up_neither_a_new_month_nor_maintenance(a
 def test_the_service_maintains_without_a_problem(acme: Operator, connect: Connect) -> None:
     """It acts for no company, and is no operator."""
     service = connect("bds_service")
-    found = service.execute(
-        "select step, problem from bds.maintain(interval '1 day') where problem is not null"
-    ).fetchall()
+    found = service.execute("select step, problem from bds.maintain(interval '1 day') where problem is not null").fetchall()
     assert found == []
     assert acme.rows("select last_id from bds.change_set_positions where company_id = 'acme'") == [(3,)]
