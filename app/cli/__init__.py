@@ -9,6 +9,7 @@ Modules:
     companies, feeds, hooks, mappers, places, nodes   the commands of a group
     versions    differences and names of versions
     accounts, imports, exports, follow, explain, demo, doctor   what the larger commands do
+    assistant   `bds mcp`, with its tools (tools)
     remote      imports, exports and changes of a service far away (--url)
     arguments   readers of values on the command line
     stdio       the standard streams

@@ -9,7 +9,21 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from app.cli import accounts, commands, companies, completion, demo, feeds, hooks, mappers, nodes, places, stdio, versions
+from app.cli import (
+    accounts,
+    assistant,
+    commands,
+    companies,
+    completion,
+    demo,
+    feeds,
+    hooks,
+    mappers,
+    nodes,
+    places,
+    stdio,
+    versions,
+)
 from app.cli.arguments import (
     BY_NAME,
     SCOPES,
@@ -275,6 +289,7 @@ Records are those of GET /c/acme/changes. To continue, give the id of the last c
             KEY_FILE,
         ),
     ),
+    *assistant.COMMANDS,
     Command(
         "completion",
         _print_completion,
