@@ -57,7 +57,7 @@ class Tool:
                 raise ServiceError("malformed_request", f"expected {', '.join(known)}, got {name}", target=name)
             if isinstance(value, dict) and name in self.objects:
                 given[name] = _encoder.encode(value).decode()
-            elif isinstance(value, bool) or not isinstance(value, str | int | float):
+            elif isinstance(value, bool) or not isinstance(value, str | int | float) or not _is_text(str(value)):
                 raise ServiceError("malformed_request", f"{name}: expected text or a number", target=name)
             else:
                 given[name] = absolute(str(value)) if name in WORDS else str(value)
@@ -65,6 +65,15 @@ class Tool:
             if name not in given:
                 raise ServiceError("malformed_request", f"{name}: expected a value, got none", target=name)
         return given
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be sent: JSON may escape half of a character."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def run(service: Remote, company: str | None, name: str, arguments: Mapping[str, Any]) -> str:
@@ -141,7 +150,15 @@ def _fit_overview(answer: Answer) -> str:
 
 def _ask(service: Remote, path: str, query: Given, headers: Given | None = None) -> Any:
     sent = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
-    return _decoder.decode(service.read(sent, headers={"Accept": "application/json", **(headers or {})}))
+    return _read_json(service, service.read(sent, headers={"Accept": "application/json", **(headers or {})}))
+
+
+def _read_json(service: Remote, content: bytes) -> Any:
+    """The JSON of an answer.  Raises ServiceError if something else than a service has answered."""
+    try:
+        return _decoder.decode(content)
+    except msgspec.DecodeError:
+        raise ServiceError("internal", f"{service.url} did not answer in JSON: expected the address of a service") from None
 
 
 def _query(given: Given, *names: str, rows: str | None = None) -> dict[str, str]:
@@ -210,7 +227,7 @@ def _try_import(service: Remote, company: str, given: Given) -> Answer:
     """The report of a dry run.  A report with the status 422 is an answer, too."""
     headers = {"Content-Type": "application/json"}
     path = f"/api/{company}/import?dryRun=true"
-    report: Answer = _decoder.decode(service.read(path, "POST", headers, given["document"].encode(), answers=(422,)))
+    report: Answer = _read_json(service, service.read(path, "POST", headers, given["document"].encode(), answers=(422,)))
     return report
 
 

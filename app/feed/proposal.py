@@ -26,7 +26,7 @@ class Sender:
         """Raises ServiceError(forbidden) unless it may do what it asks for."""
         if self.proposes and not dry_run:
             raise ServiceError(
-                "forbidden", "this key has no import access to that company: expected dryRun, got a request to write"
+                "forbidden", "this key has no import access to that company, it may propose: expected dryRun, which writes nothing"
             )
 
     @property

@@ -74,7 +74,8 @@ async def require_import(request: web.Request) -> tuple[str, str]:
 async def require_proposal(request: web.Request) -> tuple[str, Sender]:
     """The company of the path and the sender, which may import into it or at least propose to.  Raises as require_read."""
     identity, company = await identity_of(request), request.match_info["company"]
-    identity.require("propose", company)
+    if not identity.may("propose", company):
+        identity.require("import", company)
     return company, Sender(identity.actor, not identity.may("import", company), identity.may("read", company))
 
 

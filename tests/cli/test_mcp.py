@@ -15,6 +15,8 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from app.cli import main, tools
+from app.cli.remote import Remote
+from app.errors import ServiceError
 from tests.cli.test_commands import BDS, ROOT
 from tests.feed.test_http import send
 from tests.service.serving import Service, running, unused_port
@@ -208,3 +210,11 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         with pytest.raises(SystemExit) as ended:
             main.main(words)
         assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_what_cannot_be_sent_or_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Remote, "read", lambda *_, **__: b"<html>")
+    for text, code in (("\ud800", "malformed_request"), ("units", "internal")):
+        with pytest.raises(ServiceError) as refused:
+            tools.run(Remote("http://127.0.0.1", "k"), "demo", "read", {"entity": text})
+        assert refused.value.code == code
