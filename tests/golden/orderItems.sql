@@ -1330,7 +1330,10 @@ begin
         select 'orderItems', d."@ordinal", 'price', 'invalid_value', 'it breaks the rule price_is_finite'
         from pg_temp."diff_orderItems" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
-            and (select not (((price > '-Infinity'::numeric) AND (price < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
+            and (
+                select not (((price > '-Infinity'::numeric) AND (price < 'Infinity'::numeric)))
+                from (select import.company_id as company_id, d.id, d.description as description, d.quantity as quantity, d.price as price, d.order_id as order_id, d.product_id as product_id) as row_to_be
+            );
     exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
@@ -1341,7 +1344,10 @@ begin
         select 'orderItems', d."@ordinal", 'quantity', 'invalid_value', 'it breaks the rule quantity_is_finite'
         from pg_temp."diff_orderItems" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
-            and (select not (((quantity > '-Infinity'::numeric) AND (quantity < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
+            and (
+                select not (((quantity > '-Infinity'::numeric) AND (quantity < 'Infinity'::numeric)))
+                from (select import.company_id as company_id, d.id, d.description as description, d.quantity as quantity, d.price as price, d.order_id as order_id, d.product_id as product_id) as row_to_be
+            );
     exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;

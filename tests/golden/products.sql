@@ -1384,7 +1384,10 @@ begin
         select 'products', d."@ordinal", 'price', 'invalid_value', 'it breaks the rule price_is_finite'
         from pg_temp."diff_products" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
-            and (select not (((price > '-Infinity'::numeric) AND (price < 'Infinity'::numeric))) from (select import.company_id as company_id, d.*) as row_to_be);
+            and (
+                select not (((price > '-Infinity'::numeric) AND (price < 'Infinity'::numeric)))
+                from (select import.company_id as company_id, d.id, d.code as code, d.name as name, d.description as description, d.barcode as barcode, d.price as price, d.active as active, d.category_id as category_id, d.unit_id as unit_id) as row_to_be
+            );
     exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;
