@@ -80,6 +80,7 @@ def server() -> Iterator[str]:
     try:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("alter system set fsync = off")
+            connection.execute("alter system set full_page_writes = off")  # each copy of the template begins with a checkpoint
             connection.execute("select pg_reload_conf()")
             connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
         make_template(make_conninfo(url, dbname=TEMPLATE))
