@@ -17,10 +17,13 @@ begin
     end if;
 
     for odd in
+        with fields as materialized (
+            select f.name, f.reference from bds_registry.fields_of(entity_name, table_name) f
+        )
         select f.name
-        from bds_registry.fields_of(entity_name, table_name) f
+        from fields f
         where f.name in (
-            select r.reference from bds_registry.fields_of(entity_name, table_name) r
+            select r.reference from fields r
             union all
             -- collections of other entities' rows; those of its own rows are named when they are described
             select n.name from bds.navigations n where n.entity = entity_name and n.many and n.target <> entity_name
@@ -220,19 +223,21 @@ begin
             return format('%s has no primary key (company_id, id), and %s', this.table_name, obstacle);
         end if;
     end if;
-    -- its column may have another name by now
-    this.parent_navigation := coalesce(
-        (
-            select n.reference
-            from bds.fields f join bds_registry.fields_of(this.name, this.table_name) n on n.ordinal = f.ordinal
-            where f.entity = this.name and f.reference = this.parent_navigation
-        ),
-        this.parent_navigation
-    );
-    if not exists (select from bds_registry.fields_of(this.name, this.table_name) f where f.reference = this.parent_navigation)
-        and bds_registry.lost_parent(this) is not null
-    then
-        return format('the table of its parent %s was dropped', bds_registry.lost_parent(this));
+    if this.parent_navigation is not null then
+        -- its column may have another name by now
+        this.parent_navigation := coalesce(
+            (
+                select n.reference
+                from bds.fields f join bds_registry.fields_of(this.name, this.table_name) n on n.ordinal = f.ordinal
+                where f.entity = this.name and f.reference = this.parent_navigation
+            ),
+            this.parent_navigation
+        );
+        if bds_registry.lost_parent(this) is not null and not exists (
+            select from bds_registry.fields_of(this.name, this.table_name) f where f.reference = this.parent_navigation
+        ) then
+            return format('the table of its parent %s was dropped', bds_registry.lost_parent(this));
+        end if;
     end if;
     perform bds_registry.check_references(this.table_name, this.name, this.parent_navigation);
     perform w.name from bds_registry.ways_of(this) w;

@@ -27,12 +27,13 @@ create function bds_registry.function_objects(this bds.entities, out type text, 
     stable
 as $$
     select 'function', p.oid::regprocedure::text, p.proowner::regrole || ' ' || f.definition
-    from bds_impl.functions() f
-    join pg_proc p on p.oid = f.function
-    where p.pronamespace = 'bds_log'::regnamespace and p.pronargs = 0
-        and p.proname = any (array(
-            select bds_registry.function_of(this.name, step) from unnest(bds_registry.steps()) step
-        ));
+    from bds_impl.functions(array(
+        select p.oid
+        from pg_proc p
+        where p.pronamespace = 'bds_log'::regnamespace and p.pronargs = 0
+            and p.proname in (select bds_registry.function_of(this.name, step) from unnest(bds_registry.steps()) step)
+    )) f
+    join pg_proc p on p.oid = f.function;
 $$;
 comment on function bds_registry.function_objects(bds.entities) is 'The functions of an entity''s triggers';
 

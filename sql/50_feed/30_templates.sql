@@ -91,8 +91,7 @@ create function bds_feed.functions_of(entity_name text)
     stable
 as $$
     select coalesce(jsonb_object_agg(f.function::regprocedure::text, f.definition), '{}')
-    from bds_impl.functions() f
-    where f.function in (select bds_feed.oids_of(entity_name));
+    from bds_impl.functions(array(select bds_feed.oids_of(entity_name))) f;
 $$;
 comment on function bds_feed.functions_of(text) is 'The functions of imports of an entity, each with a hash';
 

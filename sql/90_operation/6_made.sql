@@ -47,16 +47,17 @@ comment on function bds_operation.relations() is
     'The tables, views and sequences of the service but those of entities; months of the log with the log as their parent';
 
 create function bds_operation.routines()
-    returns table (routine oid, definition text, is_printed boolean)
+    returns setof oid
     language sql
     stable
 as $$
-    select f.function, f.definition, f.is_printed
-    from bds_impl.functions() f
-    where f.schema <> 'bds_import' and not (f.schema = 'bds_log' and f.function::regprocedure::text in (
-        select format('bds_log.%I()', bds_registry.function_of(e.name, step))
-        from bds.entities e cross join unnest(bds_registry.steps()) step
-    ));
+    select p.oid
+    from pg_proc p join bds_impl.schemas() s on s.schema = p.pronamespace
+    where (s.has_program and s.name <> 'bds_import' or s.name = 'past')
+        and not (s.name = 'bds_log' and p.oid::regprocedure::text in (
+            select format('bds_log.%I()', bds_registry.function_of(e.name, step))
+            from bds.entities e cross join unnest(bds_registry.steps()) step
+        ));
 $$;
 comment on function bds_operation.routines() is
     'The functions that bds migrate makes: those of the service but what bds.register generates';
@@ -77,7 +78,7 @@ as $$
     union all
     select 'routine ' || p.oid::regprocedure, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
         p.oid::regprocedure::text, false
-    from bds_operation.routines() f join pg_proc p on p.oid = f.routine;
+    from bds_operation.routines() r join pg_proc p on p.oid = r;
 $$;
 comment on function bds_operation.owned() is
     'The schemas, relations and functions of the service with owner and rights, named as statements name them';
@@ -145,7 +146,8 @@ create function bds_operation.present()
     stable
 as $$
     with owned as materialized (select * from bds_operation.owned())
-    select 'function', r.routine::regprocedure::text, '', r.definition, r.is_printed, false from bds_operation.routines() r
+    select 'function', f.function::regprocedure::text, '', f.definition, f.is_printed, false
+    from bds_impl.functions(array(select bds_operation.routines())) f
     union all
     select * from bds_operation.protections()
     union all

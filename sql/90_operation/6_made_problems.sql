@@ -91,7 +91,8 @@ create function bds_operation.import_functions()
 as $$
     with made as (select v.entity, f.key, f.value from bds_feed.versions v cross join lateral jsonb_each_text(v.functions) f),
     present as (
-        select f.function::regprocedure::text as name, f.definition from bds_impl.functions() f where f.schema = 'bds_import'
+        select f.function::regprocedure::text as name, f.definition
+        from bds_impl.functions(array(select p.oid from pg_proc p where p.pronamespace = 'bds_import'::regnamespace)) f
     )
     select case when p.name is null then 'missing ' when m.key is null then 'unknown ' else 'altered ' end || 'function', e.name,
         coalesce(p.name, m.key), 'imports may not work as they should',

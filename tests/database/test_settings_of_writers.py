@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import count, groupby
+from contextlib import nullcontext
+from itertools import count, groupby, product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,24 @@ class Trials:
         assert outcome is None and len(self.truth) == 22
 
     def run(
-        self, inside: str = "", session: tuple[str, str] | None = None, prepare: str = "", way: str = "{statement}"
+        self,
+        inside: str = "",
+        session: tuple[str, str] | None = None,
+        prepare: str = "",
+        way: str = "{statement}",
+        writer: psycopg.Connection[Any] | None = None,
     ) -> tuple[str | None, list[Any]]:
-        """Run the writes in one transaction; returns the SQLSTATE of an error, and the company's log."""
+        """Run the writes in one transaction; returns the SQLSTATE of an error, and the company's log.
+
+        writer: the session to use, by default a new one.
+        """
         company = self.operator.company(f"t{next(self._numbers)}")
         self._unchecked.append(company)
         for statement in BEFORE:
             self.operator.write(company, statement, actor="ben")
         outcome = None
-        with new_session(self._url, "bds_writer", company) as writer:
+        with nullcontext(writer) if writer else self.session() as writer:
+            writer.execute("select set_config('bds.company', %s, false)", (company,))
             writer.execute(prepare.encode())
             if session:
                 name, value = session
@@ -85,6 +95,9 @@ class Trials:
             except psycopg.Error as error:
                 outcome = error.sqlstate
         return outcome, log(self.operator, company)
+
+    def session(self) -> psycopg.Connection[Any]:
+        return new_session(self._url, "bds_writer")
 
     def check(self) -> None:
         """The logs of all companies since the last check are true."""
@@ -149,10 +162,11 @@ def test_no_setting_of_a_session_changes_its_records(trials: Trials) -> None:
     """A lie is without effect, or its statement fails and leaves nothing; it stands before the statements, or inside their conditions."""
     assert {"bds.turns", "bds.clock", "bds.touching"} <= OWN
     outcomes = set()
-    for name in sorted(OWN):
-        for lie in LIES:
-            for session, inside in (((name, lie), ""), (None, f"and set_config('{name}', '{lie}', true) is not null")):
-                outcome, found = trials.run(inside=inside, session=session)
+    for name, is_inside in product(sorted(OWN), (False, True)):
+        with trials.session() as writer:  # of which the first lie finds nothing set and nothing planned
+            for lie in LIES:
+                inside = f"and set_config('{name}', '{lie}', true) is not null" if is_inside else ""
+                outcome, found = trials.run(inside=inside, session=None if is_inside else (name, lie), writer=writer)
                 assert found == (trials.truth if outcome is None else trials.truth[: len(found)]), (name, lie, inside)
                 assert outcome is None or len(found) == 5, (name, lie, inside)
                 outcomes.add(outcome)

@@ -41,7 +41,13 @@ def servers() -> Iterator[tuple[str, str]]:
         for directory in directories:
             url = embedded.start(directory)
             with psycopg.connect(url, autocommit=True) as connection:
-                for name, value in {"wal_level": "logical", "fsync": "off", "wal_retrieve_retry_interval": "200ms"}.items():
+                settings = {
+                    "wal_level": "logical",
+                    "fsync": "off",
+                    "full_page_writes": "off",
+                    "wal_retrieve_retry_interval": "200ms",
+                }
+                for name, value in settings.items():
                     connection.execute(sql.SQL("alter system set {} = {}").format(sql.Identifier(name), sql.Literal(value)))
                 connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'".encode())
             restart(directory)
