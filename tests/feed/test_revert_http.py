@@ -61,6 +61,31 @@ def test_the_answer_is_a_report_of_an_import_of_its_own(service: Service) -> Non
     assert actor.startswith("key ")
 
 
+def test_numbers_are_shown_with_all_their_digits(
+    service: Service, module_database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    price = '"price": 123456789012345.6789'  # as a double 123456789012345.67
+    imported(service, {"products": [{"code": "D", "name": "d", "price": "123456789012345.6789"}]})
+    change_set = imported(service, {"products": [{"code": "D", "price": 1}]})
+    first, again = (undo(service, change_set, "?dryRun=true", **{"Idempotency-Key": "digits"}) for _ in range(2))
+    shown = service.ask(f"/api/demo/imports/{first.json['importId']}")
+    assert [price.encode() in reply.body for reply in (first, again, shown)] == [True] * 3, first.body
+    monkeypatch.setenv("BDS_DATABASE_URL", module_database_url)
+    monkeypatch.setenv("BDS_KEY", service.key)
+    [(last,)] = service.operator.rows("select max(last_id) from bds.positions where company_id = 'demo'")
+    query = ("query", "select jsonb_build_object('price', 123456789012345.6789)")
+    show = ("import", "show", first.json["importId"], "--company", "demo", "--json")
+    for words in (
+        show,
+        (*show, "--url", f"http://{service.host}:{service.port}"),
+        ("diff", "demo", "products", "--since", str(last - 1), "--json"),
+        query,
+        (*query, "--json"),
+    ):
+        assert main.main(words) == 0
+        assert price in capsys.readouterr().out, words
+
+
 def test_conflicts_are_a_partial_report_or_a_422(service: Service) -> None:
     change_set = imported(service, {"units": [{"code": "B", "name": "b"}, {"code": "C", "name": "c"}]})
     imported(service, {"units": [{"code": "B", "name": "later"}]})
