@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from app.cli import main
+from tests.changes.test_versions_http import send as put
 from tests.database.aging import age, maintain
 from tests.feed.conftest import Feed
 from tests.feed.test_crash import blocked, holding, reaped, state
@@ -178,7 +179,15 @@ def test_an_import_whose_changes_are_no_longer_kept_is_gone(database_url: str) -
         maintain(service.operator)
         for query in ("", "?dryRun=true", "?force=true"):
             reply = undo(service, lost, query)
-            assert (reply.status, reply.json["code"]) == (410, "gone")
+            assert (reply.status, reply.json["code"], reply.json["firstId"]) == (410, "gone", 2)
+        for selection in ({"to": 0}, {"from": "0", "to": 2}, {"changeSet": lost}):
+            body = json.dumps(selection).encode()
+            replies = [send(service, body, "/api/demo/revert", Idempotency_Key=body.hex()) for _ in range(2)]
+            assert [(each.status, each.json["firstId"]) for each in replies] == [(410, 2)] * 2, (selection, replies[0].json)
+        for path in ("/c/demo/units?since=0", "/c/demo/diff?since=0", "/c/demo/units?since=2001-01-01"):
+            reply = service.ask(path)
+            assert (reply.status, reply.json["firstId"], reply.json["target"]) == (410, 2, "since"), (path, reply.json)
+        assert put(service, "PUT", "/api/demo/versions/old", '{"version": 0}')[0] == 410
         assert codes(service) == {"A", "B"}
         assert (undo(service, kept).status, codes(service)) == (200, {"A"})
 
