@@ -141,6 +141,10 @@ def lists(url: str, directory: Path, reader: Reader, changes: int) -> Iterator[R
     """The pages of changes and change sets after a large import, against before."""
     say(f"difference: lists, and an import of {changes:,} changes")
     reads = {"changes": reader.changes, "change sets": reader.change_sets}
+    with psycopg.connect(url, autocommit=True) as connection:  # as bds.maintain does
+        while connection.execute("select bds_change_log.count_change_sets()").fetchone() != (0,):
+            pass
+    reader.changes(), reader.change_sets()
     before = {name: [timed(read)[0] for _ in range(PAGES)] for name, read in reads.items()}
     load(url, _document(directory, ({"code": f"i{n}", "name": f"Imported {n}"} for n in range(changes))))
     settle(url, vacuum=True)
@@ -156,13 +160,14 @@ def restored(url: str, directory: Path, rows: int) -> Result:
     """The way back to a version, against the import of the rows that differ."""
     say(f"difference: {rows:,} rows restored")
     with psycopg.connect(url, autocommit=True) as connection:
-        [(version,)] = connection.execute("select max(last_id) from bds.positions").fetchall()
         products = connection.execute("select code, price from data.products where id % 10 = 1 and code ^@ 'p' order by id")
         document = _document(directory, ({"code": code, "price": str(price)} for code, price in products))
     change = CHANGE.replace("= 0", "= 1") + " and code ^@ 'p'"
     _write(url, change, 10)
     settle(url, vacuum=True)
     floor, counts = timed(load, url, document)
+    with psycopg.connect(url, autocommit=True) as connection:
+        [(version,)] = connection.execute("select max(last_id) from bds.positions").fetchall()
     _write(url, change, 10)
     settle(url, vacuum=True)
     with psycopg.connect(url, autocommit=True) as connection:
