@@ -11,6 +11,7 @@ traceback.
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -116,6 +117,16 @@ class ServiceError(Exception):
     @property
     def title(self) -> str:
         return ERRORS[self.code][1]
+
+
+def of_database(error: BaseException | None) -> ServiceError | None:
+    """The error that a function of the database has raised, with what its detail adds; None for any other error."""
+    code = SQLSTATES.get(getattr(error, "sqlstate", None) or "")
+    if code is None:
+        return None
+    diagnostics: Any = getattr(error, "diag", None)
+    detail = diagnostics.message_detail if code == "gone" else None  # {"firstId": 17}
+    return ServiceError(code, diagnostics.message_primary or "", **(json.loads(detail) if detail else {}))
 
 
 def disk_full(error: BaseException) -> ServiceError | None:

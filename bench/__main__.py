@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from bench import (
     companies,
     company,
+    difference,
     export,
     feed,
     follow,
@@ -54,6 +55,7 @@ SUBJECTS: dict[str, Callable[[Place, argparse.Namespace], Iterator[Result]]] = {
     "history": lambda where, options: history.measure(where, options.records),
     "company": lambda where, options: company.measure(where, options.rows),
     "past": lambda where, options: past.measure(where, options.rows),
+    "difference": lambda where, options: difference.measure(where, options.rows * 5),
     "overview": lambda where, options: overview.measure(where, options.rows),
     "follow": lambda where, _: follow.measure(where),
     "webhooks": lambda where, _: webhooks.measure(where),

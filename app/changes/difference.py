@@ -26,7 +26,7 @@ from app.query.check.tree import Column, Constant, Expression, walk
 from app.query.check.where import Lookup, WhereChecker
 from app.query.parse import where as parse_where
 from app.query.parse.nodes import Name, Node
-from app.query.sql.difference import ORDERS, Difference, counts, records
+from app.query.sql.difference import IN_ORDER, ORDERS, Difference, counts, records
 from app.query.sql.statements import page
 from app.types.literals import INT8
 
@@ -67,6 +67,8 @@ async def read_difference(database: Database, company: str, entity: Entity, para
     condition = _Condition(catalog, asked.entity, given.get("filter", ""))
     async with range.open(database, company, entity.name) as (connection, since, until):
         asked = replace(asked, filter=await condition.resolve(connection, company))
+        if asked.order == "version":
+            await connection.execute(IN_ORDER)
         rows = await (await connection.execute(records(catalog, company, replace(asked, limit=(asked.limit or 0) + 1)))).fetchall()
     data, more = ",".join(text for _, text in rows[: asked.limit]), len(rows) > (asked.limit or 0)
     ends = _ends(since, until)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +17,7 @@ from app.database import connections
 from app.formats import READABLE_LABELS
 from app.query.check.moments import absolute
 from app.tasks import interruptible
+from app.types import exact_json
 
 SHOWN = 100  # imports in a list
 LIST = """
@@ -98,7 +98,7 @@ def list_imports(options: argparse.Namespace, config: Config) -> int:
             require_company(connection, options.company)
             found = [row[0] for row in connection.execute(LIST, (options.company, SHOWN))]
     if options.json:
-        stdio.write(json.dumps(found, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
+        stdio.write(exact_json.dumps(found, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
     else:
         stdio.write(tables.table(HEADER, [_line(each) for each in found]))
     return 0
@@ -137,7 +137,7 @@ def _report(report: dict[str, Any], options: argparse.Namespace) -> int:
     """Print the report of an import; returns the exit code."""
     try:
         if options.json:
-            stdio.write(json.dumps(report, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
+            stdio.write(exact_json.dumps(report, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
         else:
             stdio.write(tables.import_report(report))
     except OSError:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from app.cli import stdio, tables
 from app.cli.arguments import read_name
@@ -15,6 +15,7 @@ from app.database import connections
 from app.database.directory import HOME
 from app.places import administration, everywhere, rebalance
 from app.places.move import Move
+from app.types import exact_json
 
 
 def add_place(options: argparse.Namespace, config: Config) -> int:
@@ -71,10 +72,17 @@ def run_sql(options: argparse.Namespace, config: Config) -> int:
 def run_query(options: argparse.Namespace, config: Config) -> int:
     names, rows = everywhere.query(connections.urls_of_places(config), options.statement)
     if options.json:
-        stdio.write("".join(json.dumps(dict(zip(names, row, strict=True)), default=str) + "\n" for row in rows))
+        stdio.write("".join(exact_json.dumps(dict(zip(names, row, strict=True)), default=str) + "\n" for row in rows))
     else:
-        stdio.write(tables.table(names, [["" if value is None else str(value) for value in row] for row in rows]))
+        stdio.write(tables.table(names, [[_cell(value) for value in row] for row in rows]))
     return 0
+
+
+def _cell(value: Any) -> str:
+    """A value in a table; jsonb as JSON."""
+    if isinstance(value, dict | list):
+        return exact_json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else str(value)
 
 
 def read_place(text: str) -> str:

@@ -27,6 +27,7 @@ from app.database.connections import RECONNECT
 from app.errors import ERRORS, ServiceError
 from app.feed.origin import file_name
 from app.formats import begun_by
+from app.types import exact_json
 
 CHUNK = 1 << 20  # bytes sent or read at once
 TIMEOUT = 120.0  # seconds without a byte
@@ -111,7 +112,7 @@ class Remote:
     def get(self, path: str, method: str = "GET", headers: Mapping[str, str] = NONE, body: bytes | None = None) -> Any:
         """The JSON of an answer, None if it has no body."""
         content = self.read(path, method, headers, body)
-        return json.loads(content) if content else None
+        return exact_json.loads(content) if content else None
 
     def read(
         self,
@@ -163,7 +164,7 @@ class Remote:
             headers["Idempotency-Key"] = key
         path = f"/api/{segment(company)}/import?{urlencode(given)}"
         with self.ask("POST", path, blocks(), headers) as (response, _), self._named_errors():
-            report = json.loads(response.read())
+            report = exact_json.loads(response.read())
         return self._await_end(company, report, show)
 
     def revert(self, company: str, id: str, given: Mapping[str, str], show: Callable[[str, int, int, int], None]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 import psycopg
@@ -14,6 +13,7 @@ from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
 from app.query.check.moments import absolute
+from app.types import exact_json
 
 FETCHED = 1_000  # rows at once
 COUNTS = """
@@ -58,7 +58,7 @@ def _print_counts(connection: psycopg.Connection[Any], ends: dict[str, Any], *, 
     counts = [row for row in connection.execute(COUNTS, ends).fetchall() if any(row[1:])]
     if as_json:
         entities = {name: dict(zip(("created", "updated", "deleted"), numbers, strict=True)) for name, *numbers in counts}
-        stdio.write(json.dumps({"since": ends["since"], "version": ends["until"], "entities": entities}) + "\n")
+        stdio.write(exact_json.dumps({"since": ends["since"], "version": ends["until"], "entities": entities}) + "\n")
         return
     stdio.write(f"from version {ends['since']:,} to {ends['until']:,}\n")
     if counts:
@@ -75,7 +75,7 @@ def _print_rows(connection: psycopg.Connection[Any], ends: dict[str, Any], *, as
         for row, operation, columns, old, new, version in cursor.execute(DIFFERENCE, ends):
             if as_json:
                 record = {"rowId": str(row), "operation": operation, "columns": columns, "old": old, "new": new, "version": version}
-                stdio.write(json.dumps(record, ensure_ascii=not stdio.is_unicode()) + "\n")
+                stdio.write(exact_json.dumps(record, ensure_ascii=not stdio.is_unicode()) + "\n")
             else:
                 stdio.write(_line(row, operation, columns, old or {}, new or {}) + "\n")
 
@@ -93,7 +93,7 @@ def _line(row: int, operation: str, columns: list[str], old: dict[str, Any], new
 
 
 def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=not stdio.is_unicode())
+    return exact_json.dumps(value, ensure_ascii=not stdio.is_unicode())
 
 
 def name_version(options: argparse.Namespace, config: Config) -> int:

@@ -23,7 +23,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed
 from app.config import Config
 from app.database import pooler
 from app.database.lending import StandingConnections
-from app.database.session import Row, Session, Value, read_row_on
+from app.database.session import Row, Session, Value, read_json_exactly, read_row_on
 
 WAIT, WAIT_DOWN = 30.0, 5.0  # seconds that a request waits for a connection; the second while the database is down
 GIVE_UP = 1.0  # seconds after which a pool stops reconnecting, until `restore`
@@ -61,6 +61,7 @@ def parameters(url: str, name: str = "bds") -> dict[str, Any]:
 
 def configure(connection: psycopg.Connection[Any]) -> None:
     """Make the settings of a synchronous session."""
+    read_json_exactly(connection)
     calls = [sql.SQL("set_config({}, {}, false)").format(*each) for each in SETTINGS.items()]
     connection.execute(sql.SQL("select ") + sql.SQL(", ").join(calls))
 

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
+from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool
+
+from app.types import exact_json
 
 Value = str | Sequence[str]  # of a parameter: text, or an array of text
 Row = list[bytes | None]  # the columns of a row as PostgreSQL sends them, without decoding
@@ -25,6 +28,7 @@ class Session(psycopg.AsyncConnection[Any]):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        read_json_exactly(self)
         self.statements: OrderedDict[bytes, bytes] = OrderedDict()
 
     @property
@@ -33,6 +37,11 @@ class Session(psycopg.AsyncConnection[Any]):
         if self._raw is None:
             self._raw = psycopg.AsyncRawCursor(self)
         return self._raw
+
+
+def read_json_exactly(connection: psycopg.BaseConnection[Any]) -> None:
+    """Make a connection read json and jsonb with all digits of their numbers, which psycopg reads as float."""
+    set_json_loads(exact_json.loads, connection)
 
 
 async def read_row_on(connection: Session, text: bytes, values: Sequence[Value], *, prepare: bool = True) -> Row:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +34,7 @@ from app.feed.small import Writers
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
+from app.types import exact_json
 from app.wire.bodies import bare_body, body_deadline, small_body
 from app.wire.coding import decoded
 from app.wire.urls import read_page
@@ -457,4 +457,4 @@ def _uuid(text: str) -> str:
 
 def dump(report: dict[str, Any]) -> bytes:
     """A report as JSON."""
-    return json.dumps(report, ensure_ascii=False).encode()
+    return exact_json.dumps(report, ensure_ascii=False).encode()

@@ -21,7 +21,7 @@ import psycopg
 from aiohttp import web
 
 from app.database.database import Database
-from app.errors import SQLSTATES, ServiceError
+from app.errors import ServiceError, of_database
 
 HEADER = "Idempotency-Key"
 REPLAYED = {"Idempotency-Replayed": "true"}
@@ -99,7 +99,7 @@ class Claim:
         error = _known(reason)
         if error is None or not self._is_whole or not self.is_kept(error):
             return None
-        more = ({"importId": str(import_id)} if import_id else {}) | getattr(reason, "more", {})
+        more = ({"importId": str(import_id)} if import_id else {}) | error.more | getattr(reason, "more", {})
         return json.dumps({"code": error.code, "message": error.message, "target": error.target, "more": more}, default=str)
 
     async def replayed(self, *, is_async: bool) -> Answer:
@@ -145,9 +145,7 @@ def status_of(report: dict[str, Any]) -> int:
 
 def _known(error: BaseException | None) -> ServiceError | None:
     """The error as a client gets it; None if it only tells that the service failed."""
-    if isinstance(error, psycopg.Error) and error.sqlstate in SQLSTATES:
-        return ServiceError(SQLSTATES[error.sqlstate], error.diag.message_primary or "")
-    return error if isinstance(error, ServiceError) else None
+    return error if isinstance(error, ServiceError) else of_database(error)
 
 
 def key_of(request: web.Request) -> str | None:

@@ -22,7 +22,7 @@ from app import logs, metrics
 from app.auth.login import ACTOR
 from app.database.database import Database
 from app.database.replicas import READS, Reads
-from app.errors import ALTERED, ERRORS, REPLACED, SQLSTATES, ServiceError, disk_full
+from app.errors import ALTERED, ERRORS, REPLACED, ServiceError, disk_full, of_database
 from app.odata.request import JsonFormat, error_content, refused_method
 from app.query.check.moments import GENERATION
 from app.service.sockets import EXHAUSTED
@@ -221,8 +221,8 @@ def _to_service_error(error: Exception, request_id: str) -> ServiceError:
     if full := disk_full(error):
         log.error("request %s: %s", request_id, getattr(error, "sqlstate", None) or error)
         return full
-    if isinstance(error, psycopg.Error) and error.sqlstate in SQLSTATES:
-        return ServiceError(SQLSTATES[error.sqlstate], error.diag.message_primary or "")
+    if raised := of_database(error):
+        return raised
     if _is_transient(error):
         # cancelled by a timeout, connection lost, no connection, memory or descriptor free
         log.warning("request %s: %s", request_id, type(error).__name__)

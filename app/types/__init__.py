@@ -2,8 +2,9 @@
 
 TYPES has an entry for each type that a registered table may have; everything else asks it.
 
-  __init__.py   the table
-  literals.py   from a language's notation to PostgreSQL's
+  __init__.py     the table
+  exact_json.py   JSON with all digits of its numbers
+  literals.py     from a language's notation to PostgreSQL's
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from app.auth.gate import Identity
 from app.auth.tokens import secrets_equal
-from app.errors import ERRORS, SQLSTATES, ServiceError
+from app.errors import ERRORS, ServiceError, of_database
 from app.wire import bodies, urls
 
 LONGEST_FIELD = 1 << 20  # bytes of a field other than the file
@@ -62,9 +62,9 @@ class Form:
         except ServiceError as raised:
             error = raised
         except psycopg.Error as raised:
-            if raised.sqlstate not in SQLSTATES:
+            if (known := of_database(raised)) is None:
                 raise
-            error = ServiceError(SQLSTATES[raised.sqlstate], raised.diag.message_primary or "")
+            error = known
         else:
             return
         target = error.target or ""

@@ -21,7 +21,8 @@ begin
             errcode = 'BD002', message = format('company %s has no version %s yet: its last one is %s', company, version, last);
     elsif version < first - 1 then
         raise exception using
-            errcode = 'BD006', message = format('the change log of company %s begins at version %s', company, first);
+            errcode = 'BD006', detail = jsonb_build_object('firstId', first),
+            message = format('the change log of company %s begins at version %s', company, first);
     end if;
 end
 $$;

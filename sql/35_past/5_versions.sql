@@ -145,7 +145,8 @@ begin
         raise exception using errcode = 'BD002', message = format('company %s has no version %s', company, "when");
     elsif version.id = version.first_id - 1 and version.first_id > 1 and version.is_unsure then
         raise exception using
-            errcode = 'BD006', message = format('the change log of company %s begins at version %s', company, version.first_id);
+            errcode = 'BD006', detail = jsonb_build_object('firstId', version.first_id),
+            message = format('the change log of company %s begins at version %s', company, version.first_id);
     end if;
     perform bds_past.check_version(company, version.id);
     return version.id;
@@ -163,14 +164,14 @@ create function bds_past.check_range(company text, from_version bigint, to_versi
 as $$
 declare
     begins timestamptz := bds_past.begin_of(entity);
+    first  bigint;
 begin
     perform bds_past.check_version(company, from_version), bds_past.check_version(company, to_version);
     if begins > bds_past.time_of(company, from_version) and from_version > 0 then
+        first := bds_past.registered_at(company, entity);
         raise exception using
-            errcode = 'BD006',
-            message = format(
-                '%s was not registered at version %s: expected %s or later', entity, from_version,
-                bds_past.registered_at(company, entity));
+            errcode = 'BD006', detail = jsonb_build_object('firstId', first),
+            message = format('%s was not registered at version %s: expected %s or later', entity, from_version, first);
     elsif from_version > to_version then
         raise exception using
             errcode = 'BD005',

@@ -53,11 +53,13 @@ begin
     if first.id is null and import.id is null then
         raise exception using errcode = 'BD002', message = format('company %s has no change set %s', company, change_set);
     elsif first.id is null and bds_revert.has_written(import)
-        -- the oldest change that is kept is one of the change set: older ones may have been dropped
-        or first.id <= kept and kept > 1 and date_trunc('month', first.at, 'UTC') > coalesce(import.started_at, '-infinity')
+        or first.id < kept  -- what comes before a gap is of no use
+        or kept > 1 and bds_revert.may_have_lost(
+            company, change_set, kept,
+            first.id = kept and date_trunc('month', first.at, 'UTC') > coalesce(import.started_at, '-infinity'))
     then
         raise exception using
-            errcode = 'BD006',
+            errcode = 'BD006', detail = jsonb_build_object('firstId', kept),
             message = format(
                 'the log of company %s begins at version %s: not all changes of %s are kept', company, kept, change_set
             );
@@ -68,6 +70,49 @@ $$;
 comment on function bds_revert.require(text, uuid) is
     'The time of the first change of a change set that can be reverted, null of an import that changed nothing; raises BD002 if '
     'there is no such change set, BD004 if it is an import under way, BD006 if its changes are no longer kept';
+
+create function bds_revert.may_have_lost(company text, change_set uuid, kept bigint, is_first boolean)
+    returns boolean
+    language plpgsql
+    stable
+    security definer  -- bds_importer has no right to read months that are no part of the log
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    counted record;
+    log     regclass;
+    is_in   boolean;
+begin
+    select s.first_id, s.noted_from into counted
+    from bds.counted_change_sets s
+    where s.company_id = company and s.change_set_id = change_set;
+    if counted.noted_from >= kept then
+        return false;  -- an import or revert notes all of its changes
+    elsif counted.first_id < kept then
+        return true;
+    end if;
+    -- months that are no part of the log any more, but are still there
+    for log in select 'bds.change_archive'::regclass union all select m from bds_change_log.detached_months() m loop
+        execute format('select exists (select from %s l where l.company_id = $1 and l.change_set_id = $2)', log)
+            into is_in using company, change_set;
+        if is_in then
+            return true;
+        end if;
+    end loop;
+    return is_first and not coalesce((
+        select min(m.first_id) = 1 and bool_and(
+            m.first_id >= kept
+            or to_regclass('bds.' || bds_change_log.partition_of(m.month)) is not null
+            or to_regclass('bds.' || bds_change_log.partition_of(m.month, 'change_archive')) is not null
+        )
+        from bds.change_months m
+        where m.company_id = company
+    ), false);
+end
+$$;
+comment on function bds_revert.may_have_lost(text, uuid, bigint, boolean) is
+    'Whether a change set has changes before the first one that is kept, as counts, archived and detached months tell; where a '
+    'month was dropped, whether it may have, because it has the first one that is kept (is_first)';
 
 create function bds_revert.has_written(import bds.imports)
     returns boolean

@@ -47,6 +47,12 @@ def test_a_difference_is_answered_with_a_tag_and_the_generation(service: Service
         ("/c/demo/units?since=99", 404),
         ("/c/demo/diff", 400),
         ("/c/demo/diff?since=1&entity=units", 400),
+        ("/c/demo/diff?since=3&version=2", 400),
+        ("/c/demo/diff?since=1&version=2&at=2026-01-01", 400),
+        ("/c/demo/diff?since=1&version=99", 404),
+        ("/c/demo/diff?since=nobody", 404),
+        ("/c/demo/diff?since=2999-01-01", 404),
+        ("/c/demo/diff?since=1&generation=2", 404),
         ("/c/demo/units?version=nobody", 404),
         ("/c/demo/units?version=1&generation=2", 404),
         ("/api/odata/demo@nobody/units", 404),
@@ -54,6 +60,30 @@ def test_a_difference_is_answered_with_a_tag_and_the_generation(service: Service
     ):
         assert service.ask(path).status == status, path
     assert service.ask("/c/demo/units/1?version=1&generation=1").status == 200
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        ("[]", 400),
+        ("{}", 400),
+        ('{"to": 1, "when": 2}', 400),
+        ('{"to": 1.5}', 400),
+        ('{"to": "x y"}', 400),
+        ('{"to": 1, "actor": "ann"}', 400),
+        ('{"from": 3, "to": 2}', 400),
+        ('{"to": 1, "rows": ["units"]}', 400),
+        ('{"to": 99}', 404),
+        ('{"to": "nobody"}', 404),
+        ('{"to": "2999-01-01"}', 404),
+        ('{"to": 1, "generation": 2}', 404),
+        ('{"to": 1, "entities": ["things"]}', 404),
+        ('{"to": 1, "rows": ["units/code:NONE"]}', 404),
+        ('{"changeSet": "7d0b6e0e-6a52-4f8a-9d0e-3f0f0f0f0f0f"}', 404),
+    ],
+)
+def test_a_wrong_way_back_is_told(service: Service, selection: str, expected: int) -> None:
+    assert send(service, "POST", "/api/demo/revert", selection)[0] == expected
 
 
 def test_change_sets_are_listed_page_by_page(service: Service) -> None:

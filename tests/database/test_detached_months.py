@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -69,6 +70,44 @@ def test_rows_are_not_compared_with_records_from_before_a_missing_month(operator
     operator.write("acme", "update data.customers set phone = '5'")
     operator.connection.execute("set session_replication_role = replica; update data.customers set phone = '6'; reset all")
     assert operator.rows("select kind, examples from bds.compare_log()") == [("unlogged update", [carl])]
+
+
+def change(operator: Operator, change_set: UUID, phone: str) -> None:
+    with operator.connection.transaction():
+        operator.connection.execute("select bds.set_context('acme', 'me', %s)", (change_set,))
+        operator.connection.execute("update data.customers set phone = %s", (phone,))
+
+
+def test_what_a_detached_month_has_tells_which_change_sets_can_be_undone(operator: Operator) -> None:
+    operator.company("acme")
+    document = '{"customers": [{"code": "C", "name": "Carl", "phone": "1"}]}'
+    [(made,)] = operator.rows("select (bds.import_document('acme', %s) ->> 'importId')::uuid", (document,))
+    whole, split, last = uuid4(), uuid4(), uuid4()
+    for change_set, phone in ((split, "2"), (whole, "3"), (split, "4"), (last, "5")):
+        change(operator, change_set, phone)
+    for number, month in enumerate("11234", start=1):
+        age(operator, f"2020_0{month}", f"id = {number}")
+    operator.connection.execute("update bds.imports set started_at = '2019-12-31'")
+
+    def undone(change_set: UUID) -> str:
+        try:
+            return str(operator.rows("select bds.revert('acme', %s, true) ->> 'state'", (change_set,))[0][0])
+        except psycopg.Error as error:
+            return f"{error.sqlstate} {error.diag.message_detail}"
+
+    detach(operator, 1)
+    assert [undone(each) for each in (whole, split, last)] == ["failed", 'BD006 {"firstId": 3}', "completed"]
+    detach(operator, 2)
+    assert [undone(each) for each in (made, split, last)] == ['BD006 {"firstId": 4}'] * 2 + ["completed"]
+    detach(operator, 3)
+    assert undone(last) == "completed"
+    for month in (1, 2, 3):
+        operator.connection.execute(ATTACH.format("change_log", "change_log", month, month, month + 1).encode())
+    detach(operator, 3)
+    # it is there, but what others changed later is not
+    assert [undone(each) for each in (made, whole)] == ['BD006 {"firstId": 5}'] * 2
+    operator.connection.execute("drop table bds.change_log_2020_03")
+    assert undone(last) == 'BD006 {"firstId": 5}', "nothing tells what the month had"
 
 
 def test_values_are_erased_in_detached_months_too(operator: Operator, carl: int) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from app.database.connections import read_catalog
+from app.query.sql.difference import IN_ORDER, Difference, records
 from tests.conftest import Operator, prepared
 from tests.database.aging import age
 from tests.database.test_altered_tables import TABLE
@@ -235,6 +237,22 @@ def test_a_difference_reads_few_records_of_each_row_whatever_the_planner_knows(a
     assert plan[0]["Plan"]["Actual Rows"] == 2001
     most = max(records_read(plan[0]["Plan"]))
     assert most[0] <= 2001 * 5, most
+
+
+def test_a_page_in_the_order_of_versions_reads_no_further(acme: Operator) -> None:
+    acme.write("acme", "insert into data.stores (code) select 's' || i from generate_series(1, 2000) i")
+    acme.write("acme", "update data.stores set size = 5")
+    acme.connection.execute("analyze")
+    catalog = read_catalog(acme.connection)
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_range('acme', 2001, 4002)")
+        acme.connection.execute("set local enable_hashjoin = off; set local enable_mergejoin = off")
+        acme.connection.execute(IN_ORDER)
+        page = records(catalog, "acme", Difference(catalog["stores"], after=2500, limit=100)).as_string(acme.connection)
+        [(plan,)] = acme.rows("explain (analyze, format json) " + page)
+    assert plan[0]["Plan"]["Actual Rows"] == 100
+    changes = [read for read, node in records_read(plan[0]["Plan"]) if "'Alias': 'c_" in node]
+    assert 100 <= sum(changes) <= 101
 
 
 def records_read(node: dict[str, Any]) -> Iterator[tuple[float, str]]:

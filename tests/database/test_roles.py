@@ -130,7 +130,7 @@ DEFINERS = {
         import_note_positions import_progress import_received import_report import_rows import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revert revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
         set_access set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
-    "bds_importer": """answer_request claim_request end_request note_request preview restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
+    "bds_importer": """answer_request claim_request end_request may_have_lost note_request preview restore revert_range forget_version name_version diff find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
         import_run import_stage lock_company note_change_set refuse_company require_unaltered revert row_at row_history rows_at rows_where set_context settle""",
     "bds_dispatcher": """disable_failing end_rest replay_hook diff find_version set_range set_version version_of change_sets change_values authenticate filter_columns claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
         import_report lock_hook

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from app.cli import main
+from tests.changes.test_versions_http import send as put
 from tests.database.aging import age, maintain
 from tests.feed.conftest import Feed
 from tests.feed.test_crash import blocked, holding, reaped, state
@@ -59,6 +60,31 @@ def test_the_answer_is_a_report_of_an_import_of_its_own(service: Service) -> Non
     assert service.ask("/api/demo/imports?limit=1").json["data"][0]["importId"] == report["importId"]
     (actor,) = service.operator.rows("select actor from bds.changes where change_set_id = %s", (report["importId"],))[0]
     assert actor.startswith("key ")
+
+
+def test_numbers_are_shown_with_all_their_digits(
+    service: Service, module_database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    price = '"price": 123456789012345.6789'  # as a double 123456789012345.67
+    imported(service, {"products": [{"code": "D", "name": "d", "price": "123456789012345.6789"}]})
+    change_set = imported(service, {"products": [{"code": "D", "price": 1}]})
+    first, again = (undo(service, change_set, "?dryRun=true", **{"Idempotency-Key": "digits"}) for _ in range(2))
+    shown = service.ask(f"/api/demo/imports/{first.json['importId']}")
+    assert [price.encode() in reply.body for reply in (first, again, shown)] == [True] * 3, first.body
+    monkeypatch.setenv("BDS_DATABASE_URL", module_database_url)
+    monkeypatch.setenv("BDS_KEY", service.key)
+    [(last,)] = service.operator.rows("select max(last_id) from bds.positions where company_id = 'demo'")
+    query = ("query", "select jsonb_build_object('price', 123456789012345.6789)")
+    show = ("import", "show", first.json["importId"], "--company", "demo", "--json")
+    for words in (
+        show,
+        (*show, "--url", f"http://{service.host}:{service.port}"),
+        ("diff", "demo", "products", "--since", str(last - 1), "--json"),
+        query,
+        (*query, "--json"),
+    ):
+        assert main.main(words) == 0
+        assert price in capsys.readouterr().out, words
 
 
 def test_conflicts_are_a_partial_report_or_a_422(service: Service) -> None:
@@ -153,7 +179,15 @@ def test_an_import_whose_changes_are_no_longer_kept_is_gone(database_url: str) -
         maintain(service.operator)
         for query in ("", "?dryRun=true", "?force=true"):
             reply = undo(service, lost, query)
-            assert (reply.status, reply.json["code"]) == (410, "gone")
+            assert (reply.status, reply.json["code"], reply.json["firstId"]) == (410, "gone", 2)
+        for selection in ({"to": 0}, {"from": "0", "to": 2}, {"changeSet": lost}):
+            body = json.dumps(selection).encode()
+            replies = [send(service, body, "/api/demo/revert", Idempotency_Key=body.hex()) for _ in range(2)]
+            assert [(each.status, each.json["firstId"]) for each in replies] == [(410, 2)] * 2, (selection, replies[0].json)
+        for path in ("/c/demo/units?since=0", "/c/demo/diff?since=0", "/c/demo/units?since=2001-01-01"):
+            reply = service.ask(path)
+            assert (reply.status, reply.json["firstId"], reply.json["target"]) == (410, 2, "since"), (path, reply.json)
+        assert put(service, "PUT", "/api/demo/versions/old", '{"version": 0}')[0] == 410
         assert codes(service) == {"A", "B"}
         assert (undo(service, kept).status, codes(service)) == (200, {"A"})
 

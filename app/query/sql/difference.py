@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import LiteralString
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
@@ -18,6 +19,9 @@ from app.query.sql.expressions import NOTHING
 from app.query.sql.rows import NESTED, Writer
 
 ORDERS = {"version": "@version", "rowId": "@id"}
+# Of a transaction that reads a page in the order of versions: otherwise the planner may read and sort all that follows the page,
+# for each page (100,000 changes: 11 s in place of 0.3 s).
+IN_ORDER: LiteralString = "set local enable_sort = off; set local enable_bitmapscan = off"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,26 @@
+"""JSON with all digits of its numbers."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from app.types import exact_json
+
+NUMBERS = ("0", "-7", "12345678901234567890.123456789", "-0.10", "1e400", "9" * 5_000, "-" + "9" * 5_000)
+
+
+def test_numbers_are_written_as_they_were_read() -> None:
+    text = '{"a": [' + ", ".join(NUMBERS) + '], "9.50": "9.50", "b": null}'
+    value = exact_json.loads(text)
+    assert exact_json.dumps(value) == text
+    assert (value["a"][0], value["a"][2]) == (0, Decimal(NUMBERS[2]))
+    assert exact_json.dumps(exact_json.loads("2.50"), indent=2) == "2.50"
+
+
+def test_other_values_are_written_as_json_dumps_writes_them() -> None:
+    assert exact_json.dumps({"n": Decimal("1.5"), "d": date(2026, 1, 2)}, default=str) == '{"n": "1.5", "d": "2026-01-02"}'
+    with pytest.raises(TypeError):
+        exact_json.dumps(Decimal("1.5"))
