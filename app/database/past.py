@@ -22,7 +22,8 @@ FIND: LiteralString = """
 FOUND: LiteralString = "v.id, v.first_id, v.last_id, v.erasures, v.is_to_come, v.is_unsure, v.registered_id"
 NAME_VERSION: LiteralString = f"""
     select {FOUND}, set_config('bds.version', v.id::text, %(local)s), set_config('bds.version_time', v.logged_at::text, %(local)s),
-        set_config('bds.moment', v.moment::text, %(local)s), set_config('bds.version_is_whole', v.is_whole::text, %(local)s)
+        set_config('bds.moment', v.moment::text, %(local)s), set_config('bds.version_is_whole', v.is_whole::text, %(local)s),
+        set_config('bds.later', (v.last_id - v.id)::text, %(local)s)
     {FIND}
 """
 NAME_SINCE: LiteralString = f"""
