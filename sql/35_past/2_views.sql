@@ -205,7 +205,7 @@ begin
         perform bds_registry.make_view(view, this, definition);
         perform bds_registry.run(format('grant select on %s to bds_operator, bds_reader', view));
     end loop;
-    perform bds_past.install_difference(this);
+    perform bds_past.install_difference(this), bds_past.install_periods(this);
 end
 $$;
 comment on function bds_past.install_views(bds.entities) is 'Creates the views of an entity in schema past';
