@@ -164,7 +164,8 @@ as $$
         1
     )
     from pg_class c
-    left join pg_stats s on s.schemaname = c.relnamespace::regnamespace::name and s.tablename = c.relname and s.attname = 'company_id'
+    left join pg_stats s on s.schemaname = c.relnamespace::regnamespace::name and s.tablename = c.relname
+        and s.attname = 'company_id'
     where c.oid = "table";
 $$;
 comment on function bds_impl.rows_of(text, regclass) is

@@ -199,11 +199,14 @@ as $$
     select bds_impl.fill(
         $sql$(
     select distinct l.row_id
-    from {deletes} and l.operation = 'delete' and not exists (select from {table} t where t.company_id = $1 and t.id = l.row_id)
+    from past.ranges_with({entity:L}) r
+    cross join lateral (select l.* from {deletes} and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    where l.operation = 'delete' and not exists (select from {table} t where t.company_id = $1 and t.id = l.row_id)
 ) c
 cross join lateral {later} g
 where {is_then} and g.first_id is distinct from g.created_id$sql$,
-        'deletes', bds_past.later(this.name), 'table', this.table_name::text, 'is_then', bds_past.is_then(this.name),
+        'entity', this.name, 'deletes', bds_past.later(this.name), 'table', this.table_name::text,
+        'is_then', bds_past.is_then(this.name),
         'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('c.row_id', '$3')))
     )
 $$;
@@ -216,7 +219,7 @@ create function bds_past.replaced(this bds.entities)
     stable
 as $$
     select bds_impl.fill(
-        '(select l.company_id, l.row_id, {old} as state from {later}) g',
+        '(select l.company_id, l.id, l.row_id, {old} as state from {later}) g',
         'old', bds_past.old_value(this.name), 'later', bds_past.later(this.name)
     )
 $$;

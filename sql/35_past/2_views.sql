@@ -40,33 +40,6 @@ comment on function past.is_deep(text) is
     'Otherwise all later changes are read at once, which takes 10 us a change, but 1 us for a row without one; by itself a row '
     'takes 4 us and each of its changes 1.5 us';
 
-create or replace function past.number_of(entity text, present bigint)
-    returns bigint
-    language plpgsql
-    stable
-    security definer
-    set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_generic_plan  -- the same whatever the planner knows of the company
-as $$
-declare
-    company text := current_setting('bds.company');
-    moment  timestamptz := current_setting('bds.moment');
-    begins  timestamptz := bds_past.begin_of(entity);
-begin
-    perform bds.require_company(company);
-    if moment = '-infinity' or moment < begins or begins is null then
-        return 0;  -- an entity has no rows before it was registered
-    end if;
-    return present + coalesce(sum(case c.operation when 'create' then -1 else 1 end), 0)
-    from bds.change_log c
-    where c.company_id = company and c.operation in ('create', 'delete') and c.entity = number_of.entity
-        and c.id > current_setting('bds.version')::bigint
-        and c.created_at >= greatest(current_setting('bds.version_time')::timestamptz, begins);
-end
-$$;
-comment on function past.number_of(text, bigint) is
-    'The number of rows of an entity as of the version of the session, from the number that it has now and what came and went since';
-
 create function bds_past.in_session(parts text)
     returns text
     language sql
@@ -163,7 +136,8 @@ as $$
         where f.entity = this.name
     )
 $$;
-comment on function bds_past.columns(bds.entities, text) is 'The columns of a part of the past: unchanged, changed, replaced, present or deleted';
+comment on function bds_past.columns(bds.entities, text) is
+    'The columns of a part of the past: unchanged, changed, replaced, present or deleted';
 
 create function bds_past.install_views(this bds.entities)
     returns void
@@ -181,8 +155,9 @@ begin
         ),
         selects (part, text) as (
             select p.part, bds_impl.fill(
-                E'select {company} as company_id,\n    {columns}\nfrom {source}',
-                'company', p.company, 'columns', bds_past.columns(this, p.part), 'source', p.source)
+                E'select {company} as company_id,\n    {columns}{more}\nfrom {source}',
+                'company', p.company, 'columns', bds_past.columns(this, p.part), 'source', p.source,
+                'more', case when p.part = 'replaced' then ', g.id as "@id"' else '' end)
             from parts p
         ),
         views (suffix, parts, only_if) as (

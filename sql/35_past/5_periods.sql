@@ -132,6 +132,6 @@ begin
 end
 $$;
 comment on function bds.versions_between(text, text, bigint, bigint) is
-    'Every version of a row of an entity that was valid at some moment after from_version up to to_version, in no order: the change '
-    'that began it (null for what was there before the log), the time from valid_from up to, but without, valid_to (null while it '
-    'is valid at to_version), and the row as bds.row_at gives it. Raises as bds.diff';
+    'Every version of a row of an entity that was valid at some moment after from_version up to to_version, in no order: the '
+    'change that began it (null for what was there before the log), the time from valid_from up to, but without, valid_to (null '
+    'while it is valid at to_version), and the row as bds.row_at gives it. Raises as bds.diff';

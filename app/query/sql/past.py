@@ -69,8 +69,12 @@ def _possible(entity: str, name: str, values: Composable, parent: str | None) ->
     )
     return SQL(
         "array(select n.id from {present} as n where n.company_id = {company} and n.{key} = any({values})"
-        " union all select o.id from {replaced} as o where o.{key} = any({values}){condition} limit {few})"
+        " union all select o.id from past.ranges_with({entity}, {field}) as r cross join lateral (select w.* from {replaced} as w"
+        ' where w."@id" >= r.first_id and w."@id" <= r.last_id offset 0) as o'
+        " where o.{key} = any({values}){condition} limit {few})"
     ).format(
+        entity=Literal(entity),
+        field=Literal(name),
         present=Identifier("api", entity),
         replaced=Identifier("past", f"{entity}_replaced"),
         condition=SQL(condition if parent else "").format(
