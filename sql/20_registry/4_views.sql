@@ -8,7 +8,7 @@ as $$
     select to_regclass(format(v.name, entity_name))
     from unnest(array[
         'api.%I', 'my.%I', 'past.%I', 'past."%s_changed"', 'past."%s_unchanged"', 'past."%s_replaced"', 'past."%s_ends"',
-        'past."%s_diff"', 'past."%s_deep"', 'past."%s_by_id"', 'past."%s_versions"'
+        'past."%s_diff"', 'past."%s_present"', 'past."%s_deleted"', 'past."%s_versions"'
     ]) with ordinality as v (name, n)
     where to_regclass(format(v.name, entity_name)) is not null
     order by v.n;

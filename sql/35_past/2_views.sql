@@ -3,12 +3,14 @@
 --
 --     E_unchanged   rows that have not changed since that version, read through the indexes of the table, as current rows are
 --     E_changed     rows that have, rebuilt from all changes since
---     E_deep        every row, rebuilt by itself from its own changes since
 --
--- of which the first two are empty where the version is deep (bds_past.is_deep), and the last one where it is not.  E_by_id has the
--- rows of E_deep at any version: in the order of ids, none waits for the changes of later ones.  E_replaced has the values that
--- later changes have replaced, null for others: together with an index of the table it tells which changed rows may have had a
--- value, so that the others need not be rebuilt.
+-- or, where the version is deep (past.is_deep), of
+--
+--     E_present     rows that exist now, each rebuilt by itself from its own changes since
+--     E_deleted     rows that do not
+--
+-- so that in the order of ids no row waits for the changes of others.  E_replaced has the values that later changes have replaced,
+-- null for others: together with an index of the table it tells which rows may have had a value.
 --
 -- Settings of the session that the views read; app/database/past.py sets them:
 --     bds.company
@@ -159,22 +161,15 @@ begin
                 'company', p.company, 'columns', bds_past.columns(this, p.part), 'source', p.source,
                 'more', case when p.part = 'replaced' then ', g.id as "@id"' else '' end)
             from parts p
-        ),
-        views (suffix, parts, only_if) as (
-            values ('', '{unchanged,changed,present,deleted}'::text[], null), ('_unchanged', '{unchanged}', null),
-                ('_changed', '{changed}', null), ('_deep', '{present,deleted}', null), ('_by_id', '{present,deleted}', '')
         )
-        select format('past.%I', this.name || v.suffix), bds_past.in_session('as ' || string_agg(
-            s.text || coalesce(v.only_if, format(
-                ' and %s(select past.is_deep(%L))', case when s.part in ('unchanged', 'changed') then 'not ' end, this.name)),
-            E'\nunion all\n' order by array_position(v.parts, s.part)
-        ))
-        from views v
-        join selects s on s.part = any (v.parts)
-        group by v.suffix
+        select format('past.%I', this.name || '_' || s.part), bds_past.in_session('as ' || s.text) from selects s
         union all
-        select format('past.%I', this.name || '_replaced'), bds_past.in_session('as ' || s.text)
-        from selects s where s.part = 'replaced'
+        select format('past.%I', this.name), bds_past.in_session('as ' || string_agg(
+            s.text || format(
+                ' and %s(select past.is_deep(%L))', case when s.part in ('unchanged', 'changed') then 'not ' end, this.name),
+            E'\nunion all\n' order by s.part desc
+        ))
+        from selects s where s.part <> 'replaced'
         order by 1
     loop
         perform bds_registry.make_view(view, this, definition);

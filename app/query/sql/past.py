@@ -17,8 +17,6 @@ from app.database.catalog import Navigation
 from app.query.sql.parameters import COMPANY
 
 FEW = 10_000  # rows that are rebuilt by themselves
-# What together are the rows: E_deep is empty where the other two are not (sql/35_past/2_views.sql).
-PARTS = ("unchanged", "changed", "deep")
 
 
 def past_rows(entity: str, name: str = "id", values: Composable | None = None, parent: str | None = None) -> Composable:
@@ -29,16 +27,15 @@ def past_rows(entity: str, name: str = "id", values: Composable | None = None, p
     if values is None:
         return Identifier("past", entity)
     if name == "id":
-        return SQL("(select v.* from {} as v where v.id = any({}))").format(rows_by_id(entity), values)
+        return _by_id(entity, values)
     return SQL(
         "(with found as materialized (select {ids} as ids)"
         " select v.* from {by_id} as v where cardinality((select f.ids from found as f)) < {few}"
-        " and v.id = any((select f.ids from found as f)::int8[])"
         " union all select v.* from {all} as v where cardinality((select f.ids from found as f)) >= {few}"
         " and v.{key} = any({values}))"
     ).format(
         ids=_possible(entity, name, values, parent),
-        by_id=rows_by_id(entity),
+        by_id=_by_id(entity, SQL("(select f.ids from found as f)::int8[]")),
         all=Identifier("past", entity),
         few=SQL(str(FEW)),
         key=Identifier(name),
@@ -46,14 +43,28 @@ def past_rows(entity: str, name: str = "id", values: Composable | None = None, p
     )
 
 
-def rows_by_id(entity: str) -> Identifier:
-    """The rows as of the version; in the order of ids, none waits for the others."""
-    return Identifier("past", f"{entity}_by_id")
+def past_parts(entity: str, *, by_id: bool = False) -> list[Composable]:
+    """Tables that together are the rows as of the version.
+
+    by_id: each is read in the order of ids without waiting for others, and how much has changed since makes no difference.
+    """
+    wholes = [Identifier("past", f"{entity}_{part}") for part in ("unchanged", "changed")]
+    rows = [Identifier("past", f"{entity}_{part}") for part in ("present", "deleted")]
+    if by_id:
+        return [*rows]
+    deep = SQL("(select past.is_deep({}))").format(Literal(entity))
+    return [
+        SQL("(select v.* from {} as v where {}{})").format(part, SQL("" if part in rows else "not "), deep)
+        for part in (*wholes, *rows)
+    ]
 
 
-def past_parts(entity: str) -> list[Composable]:
-    """Tables that together are the rows as of the version."""
-    return [Identifier("past", f"{entity}_{part}") for part in PARTS]
+def _by_id(entity: str, values: Composable) -> Composed:
+    return SQL("({})").format(
+        SQL(" union all ").join(
+            SQL("select v.* from {} as v where v.id = any({})").format(part, values) for part in past_parts(entity, by_id=True)
+        )
+    )
 
 
 def _possible(entity: str, name: str, values: Composable, parent: str | None) -> Composed:

@@ -11,7 +11,7 @@ from app.query.check.query import Expansion
 from app.query.check.tree import Column, Comparison, Constant, Expression, Junction
 from app.query.sql.expressions import NOTHING, Compiler
 from app.query.sql.parameters import COMPANY, page_parameter
-from app.query.sql.past import Joined, past_parts, past_rows, rows_by_id
+from app.query.sql.past import Joined, past_parts, past_rows
 from app.query.sql.rows import Writer, view
 from app.query.sql.select import ALL, Select, bounds, key_name, named, order_by, sort
 
@@ -86,7 +86,7 @@ class PastSelect(Select):
         """Tables with all rows that the query may give."""
         if found := self.found():
             return [past_rows(self.query.entity.name, *found)]
-        return [rows_by_id(self.query.entity.name)] if self.is_by_id else past_parts(self.query.entity.name)
+        return past_parts(self.query.entity.name, by_id=self.is_by_id)
 
     @property
     def is_by_id(self) -> bool:
