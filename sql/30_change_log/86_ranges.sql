@@ -21,7 +21,7 @@ comment on function bds_change_log.ranges_with(text, text, bigint, text) is
     'Ranges of ids outside of which no change after one has deleted a row of an entity, nor replaced a value of a field (null: of '
     'none); changes that are not counted yet are in them';
 
-create or replace function past.ranges_with(entity text, field text default null)
+create or replace function past.ranges_with(company text, entity text, after bigint, field text default null)
     returns table (first_id bigint, last_id bigint)
     language plpgsql
     stable
@@ -29,19 +29,15 @@ create or replace function past.ranges_with(entity text, field text default null
     rows 10
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    company text := current_setting('bds.company');
-    version bigint := current_setting('bds.version');
 begin
     perform bds.require_company(company);
     return query
-        select greatest(pg_catalog.lower(r), version + 1), pg_catalog.upper(r) - 1
-        from unnest(bds_change_log.ranges_with(company, entity, version, field)) r;
+        select greatest(pg_catalog.lower(r), after + 1), pg_catalog.upper(r) - 1
+        from unnest(bds_change_log.ranges_with(company, entity, after, field)) r;
 end
 $$;
-comment on function past.ranges_with(text, text) is
-    'Where, after the version of the session, changes are that have deleted rows of an entity or replaced values of a field; '
-    'others may be among them';
+comment on function past.ranges_with(text, text, bigint, text) is
+    'Where, after a version, changes are that have deleted rows of an entity or replaced values of a field; others may be among them';
 
 create or replace function past.number_of(entity text, present bigint)
     returns bigint

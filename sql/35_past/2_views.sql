@@ -28,19 +28,12 @@ create or replace function past.is_deep(entity text)
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
-declare
-    company text := current_setting('bds.company', true);
-    later   bigint := coalesce(nullif(current_setting('bds.later', true), ''), '0');
 begin
-    return later > 10000 + 0.3 * bds_impl.rows_of(
-        company, (select e.table_name from bds.entities e where e.name = is_deep.entity)
-    );
+    return bds_past.is_deep(
+        current_setting('bds.company', true), entity, coalesce(nullif(current_setting('bds.later', true), ''), '0')::bigint);
 end
 $$;
-comment on function past.is_deep(text) is
-    'Whether so many changes lie between the version of the session and now that each row of an entity is rebuilt by itself. '
-    'Otherwise all later changes are read at once, which takes 10 us a change, but 1 us for a row without one; by itself a row '
-    'takes 4 us and each of its changes 1.5 us';
+comment on function past.is_deep(text) is 'bds_past.is_deep for the version of the session';
 
 create function bds_past.in_session(parts text)
     returns text

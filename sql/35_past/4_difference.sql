@@ -149,6 +149,8 @@ create or replace function bds.diff(company text, entity text, from_version bigi
     set extra_float_digits = 1
     set intervalstyle = 'postgres'
     set bytea_output = 'hex'
+    -- the changes of a row are found by its index alone, not also by the one of their times
+    set enable_bitmapscan = off
     -- each row by its index, as a page is read: what is between two versions is little beside the log
     set enable_hashjoin = off
     set enable_mergejoin = off

@@ -106,6 +106,8 @@ create or replace function bds.versions_between(company text, entity text, from_
     set extra_float_digits = 1
     set intervalstyle = 'postgres'
     set bytea_output = 'hex'
+    -- the changes of a row are found by its index alone, not also by the one of their times
+    set enable_bitmapscan = off
     set jit = off
 as $$
 #variable_conflict use_variable

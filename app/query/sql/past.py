@@ -80,7 +80,8 @@ def _possible(entity: str, name: str, values: Composable, parent: str | None) ->
     )
     return SQL(
         "array(select n.id from {present} as n where n.company_id = {company} and n.{key} = any({values})"
-        " union all select o.id from past.ranges_with({entity}, {field}) as r cross join lateral (select w.* from {replaced} as w"
+        " union all select o.id from past.ranges_with({company}, {entity},"
+        " current_setting('bds.version')::int8, {field}) as r cross join lateral (select w.* from {replaced} as w"
         ' where w."@id" >= r.first_id and w."@id" <= r.last_id offset 0) as o'
         " where o.{key} = any({values}){condition} limit {few})"
     ).format(
