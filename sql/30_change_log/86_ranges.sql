@@ -37,7 +37,8 @@ begin
 end
 $$;
 comment on function past.ranges_with(text, text, bigint, text) is
-    'Where, after a version, changes are that have deleted rows of an entity or replaced values of a field; others may be among them';
+    'Where, after a version, changes are that have deleted rows of an entity or replaced values of a field; others may be among '
+    'them';
 
 create or replace function past.number_of(entity text, present bigint)
     returns bigint
