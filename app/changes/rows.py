@@ -14,7 +14,7 @@ from typing import NamedTuple
 from app.changes.parameters import by_name
 from app.database.catalog import Catalog, Entity
 from app.database.database import Database
-from app.database.past import Moment, model_of, name_version, require_version_kept
+from app.database.past import Moment, model_of, reading_past
 from app.database.replicas import require_position
 from app.database.session import Row, Session, read_row_on
 from app.errors import QueryError, about
@@ -78,10 +78,8 @@ async def reading(database: Database, company: str, moment: Moment | None) -> As
             yield connection
         return
     require_position(moment.version or 0)
-    async with database.session(company) as connection:
-        past = await name_version(connection, company, moment)
+    async with database.session(company) as connection, reading_past(connection, company, moment):
         yield connection
-        await require_version_kept(connection, company, past)
 
 
 async def read_row(database: Database, company: str, entity: Entity, id: str, params: Sequence[tuple[str, str]] = ()) -> Answer:

@@ -5,7 +5,8 @@ A reader of the views in schema `past` sets the version in one statement and rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
@@ -22,13 +23,18 @@ FIND: LiteralString = """
 FOUND: LiteralString = "v.id, v.first_id, v.last_id, v.erasures, v.is_to_come, v.is_unsure, v.registered_id"
 NAME_VERSION: LiteralString = f"""
     select {FOUND}, set_config('bds.version', v.id::text, %(local)s), set_config('bds.version_time', v.logged_at::text, %(local)s),
-        set_config('bds.moment', v.moment::text, %(local)s), set_config('bds.version_is_whole', v.is_whole::text, %(local)s)
+        set_config('bds.moment', v.moment::text, %(local)s), set_config('bds.version_is_whole', v.is_whole::text, %(local)s),
+        set_config('bds.later', (v.last_id - v.id)::text, %(local)s),
+        -- the changes of a row are found by its index alone, not also by the one of their times
+        set_config('enable_bitmapscan', 'off', %(local)s)
     {FIND}
 """
 NAME_SINCE: LiteralString = f"""
     select {FOUND}, set_config('bds.since', v.id::text, %(local)s), set_config('bds.since_time', v.logged_at::text, %(local)s)
     {FIND}
 """
+
+KEPT: LiteralString = "select bds.first_change(%s), set_config('enable_bitmapscan', null, false)"
 
 LAST_VERSION = 2**63 - 2  # the greatest that has a next one
 
@@ -156,9 +162,20 @@ async def open_past(connection: psycopg.AsyncConnection[Any], company: str, mome
     return await name_version(connection, company, moment)
 
 
-async def require_version_kept(connection: psycopg.AsyncConnection[Any], company: str, past: Past) -> None:
-    """Raises ServiceError(gone) if changes after the version were dropped: rows read before may then be wrong."""
-    row = await (await connection.execute("select bds.first_change(%s)", (company,))).fetchone()
+@asynccontextmanager
+async def reading_past(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> AsyncIterator[Past]:
+    """Reads of a session without a transaction as of the version of a moment.
+
+    Raises ServiceError as name_version does; gone if changes after the version were dropped: rows read before may then be wrong.
+    """
+    past = await name_version(connection, company, moment)
+    try:
+        yield past
+        row = await (await connection.execute(KEPT, (company,))).fetchone()
+    except BaseException:
+        with suppress(psycopg.Error):
+            await connection.execute("reset enable_bitmapscan")
+        raise
     assert row is not None
     if past.version < row[0] - 1:
         raise _gone(row[0], past.target)

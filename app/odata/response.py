@@ -18,7 +18,7 @@ from psycopg.pq.abc import PGresult
 
 from app.database.database import Database
 from app.database.direct import DirectConnection
-from app.database.past import Moment, name_version, open_past, require_version_kept
+from app.database.past import Moment, open_past, reading_past
 from app.database.replicas import require_position
 from app.database.session import Session, read_row_on
 from app.errors import QueryError
@@ -72,11 +72,9 @@ class Reading:
                 self.plan.company, statement.text, statement.values_for(self.key), prepare=statement.prepare, share=share
             )
         require_position(moment.version or 0)
-        async with self.database.session(self.plan.company) as connection:
-            past = await name_version(connection, self.plan.company, moment)
-            row = await self.fetch_row_on(connection, statement)
-            await require_version_kept(connection, self.plan.company, past)
-            return row
+        company = self.plan.company
+        async with self.database.session(company) as connection, reading_past(connection, company, moment):
+            return await self.fetch_row_on(connection, statement)
 
     async def fetch_row_on(self, connection: Session, statement: Statement) -> list[bytes | None]:
         """Run a statement that gives one row.  Returns its columns as PostgreSQL sent them, without decoding."""
@@ -98,8 +96,11 @@ async def answer(reading: Reading) -> Answer:
     plan, request = reading.plan, reading.request
     if plan.is_document:
         if plan.request.moment and reading.connection is None:
-            async with reading.database.session(plan.company) as connection:
-                await name_version(connection, plan.company, plan.request.moment)
+            async with (
+                reading.database.session(plan.company) as connection,
+                reading_past(connection, plan.company, plan.request.moment),
+            ):
+                pass
         return await _document(request, plan)
     if (same := await unchanged(reading)) is not None:
         return same

@@ -148,3 +148,24 @@ as $$
 $$;
 comment on function bds_impl.rights_differ(text, jsonb, jsonb) is
     'In which rights an object differs from what was made, in words and as the statements that mend it';
+
+create function bds_impl.rows_of(company text, "table" regclass)
+    returns double precision
+    language sql
+    stable
+as $$
+    select greatest(c.reltuples, 0) * coalesce(
+        (
+            select f.frequency
+            from unnest(s.most_common_vals::text::text[], s.most_common_freqs) f (value, frequency) where f.value = company
+        ),
+        s.most_common_freqs[cardinality(s.most_common_freqs)],  -- one that is not common has at most as many as the last that is
+        1
+    )
+    from pg_class c
+    left join pg_stats s on s.schemaname = c.relnamespace::regnamespace::name and s.tablename = c.relname
+        and s.attname = 'company_id'
+    where c.oid = "table";
+$$;
+comment on function bds_impl.rows_of(text, regclass) is
+    'About how many rows of a table belong to a company, as the last ANALYZE has seen it: 0 before the first one';

@@ -8,7 +8,7 @@ as $$
     select to_regclass(format(v.name, entity_name))
     from unnest(array[
         'api.%I', 'my.%I', 'past.%I', 'past."%s_changed"', 'past."%s_unchanged"', 'past."%s_replaced"', 'past."%s_ends"',
-        'past."%s_diff"'
+        'past."%s_diff"', 'past."%s_present"', 'past."%s_deleted"', 'past."%s_versions"'
     ]) with ordinality as v (name, n)
     where to_regclass(format(v.name, entity_name)) is not null
     order by v.n;
@@ -162,7 +162,7 @@ begin
         from pg_attribute a
         left join bds.fields f on f.entity = this.name and f.ordinal = a.attnum
         where a.attrelid = this.table_name and a.attnum > 0
-            and (f.name is not null or a.attname = 'company_id' and view !~ '^my\.|^past\..*_diff"?$')
+            and (f.name is not null or a.attname = 'company_id' and view !~ '^my\.|^past\..*_(diff|versions)"?$')
         order by a.attnum
     loop
         perform bds_registry.run(format('comment on column %s.%I is %L', view, field.name, field.description));

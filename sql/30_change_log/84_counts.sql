@@ -25,7 +25,7 @@ comment on function bds_change_log.add_counts(jsonb, jsonb) is 'The sum of count
 create function bds_change_log.count_records(company text, ids int8multirange)
     returns table (
         change_set_id uuid, transaction_id xid8, actor text, number bigint, first_id bigint, last_id bigint, first_at timestamptz,
-        last_at timestamptz, entities jsonb
+        last_at timestamptz, entities jsonb, replaced jsonb
     )
     language plpgsql
     stable
@@ -49,10 +49,11 @@ begin
         with tallied as (
             select l.change_set_id, case when l.change_set_id is null then l.transaction_id end as transaction_id, l.entity,
                 l.operation, l.actor, count(*) as number, min(l.id) as first_id, max(l.id) as last_id,
-                min(l.created_at) as first_at, max(l.created_at) as last_at
+                min(l.created_at) as first_at, max(l.created_at) as last_at,
+                past.merge(l.old) filter (where l.operation = 'update') as old  -- as many columns as are changed
             from unnest(ids) p (range)
             cross join lateral (
-                select c.id, c.change_set_id, c.transaction_id, c.entity, c.operation, c.actor, c.created_at
+                select c.id, c.change_set_id, c.transaction_id, c.entity, c.operation, c.actor, c.created_at, c.old
                 from bds.change_log c
                 where c.company_id = company and c.id >= pg_catalog.lower(p.range) and c.id < pg_catalog.upper(p.range)
                     and c.created_at >= since and c.created_at < until
@@ -66,18 +67,21 @@ begin
                 jsonb_build_object(
                     'created', coalesce(sum(t.number) filter (where t.operation = 'create'), 0),
                     'updated', coalesce(sum(t.number) filter (where t.operation = 'update'), 0),
-                    'deleted', coalesce(sum(t.number) filter (where t.operation = 'delete'), 0)) as counts
+                    'deleted', coalesce(sum(t.number) filter (where t.operation = 'delete'), 0)) as counts,
+                (select coalesce(jsonb_object_agg(k, true), '{}') from jsonb_object_keys(past.merge(t.old)) k) as columns
             from tallied t
             group by t.change_set_id, t.transaction_id, t.entity
         )
         select e.change_set_id, e.transaction_id, (array_agg(e.actor order by e.last_id desc))[1], sum(e.number)::bigint,
-            min(e.first_id), max(e.last_id), min(e.first_at), max(e.last_at), jsonb_object_agg(e.entity, e.counts)
+            min(e.first_id), max(e.last_id), min(e.first_at), max(e.last_at), jsonb_object_agg(e.entity, e.counts),
+            jsonb_object_agg(e.entity, e.columns)
         from by_entity e
         group by e.change_set_id, e.transaction_id;
 end
 $$;
 comment on function bds_change_log.count_records(text, int8multirange) is
-    'Counts records by change set, or transaction without one, entity and operation; the actor is that of the last record';
+    'Counts records by change set, or transaction without one, entity and operation, and names the columns that updates replaced; '
+    'the actor is that of the last record';
 
 create function bds_change_log.edge_of(company text, inside bigint, outside bigint, since timestamptz)
     returns bigint
@@ -131,11 +135,12 @@ create function bds_change_log.keep_counts(company text, ids int8multirange, not
 as $$
 begin
     insert into bds.counted_change_sets as s (
-        company_id, change_set_id, kind, actor, first_id, last_id, first_at, last_at, entities, noted_from, noted_to
+        company_id, change_set_id, kind, actor, first_id, last_id, first_at, last_at, entities, replaced, noted_from,
+        noted_to
     )
     select company, r.change_set_id,
         coalesce(noted_kind, case when i.id is null then 'session' when i.undoes is null then 'import' else 'revert' end),
-        r.actor, r.first_id, r.last_id, r.first_at, r.last_at, r.entities,
+        r.actor, r.first_id, r.last_id, r.first_at, r.last_at, r.entities, r.replaced,
         case when noted is not null then r.first_id end, case when noted is not null then r.last_id end
     from bds_change_log.count_records(company, ids) r
     left join bds.imports i on i.company_id = company and i.id = r.change_set_id
@@ -147,6 +152,10 @@ begin
         first_id = least(s.first_id, excluded.first_id), last_id = greatest(s.last_id, excluded.last_id),
         first_at = least(s.first_at, excluded.first_at), last_at = greatest(s.last_at, excluded.last_at),
         entities = bds_change_log.add_counts(s.entities, excluded.entities),
+        replaced = s.replaced || excluded.replaced || (
+            select coalesce(jsonb_object_agg(e.name, s.replaced -> e.name || (excluded.replaced -> e.name)), '{}')
+            from jsonb_object_keys(s.replaced) e (name) where excluded.replaced ? e.name
+        ),
         noted_from = coalesce(s.noted_from, excluded.noted_from), noted_to = coalesce(s.noted_to, excluded.noted_to)
     where noted is null or s.noted_from is null;  -- one range for each
 end

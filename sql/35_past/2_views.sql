@@ -1,17 +1,39 @@
 -- The views of schema past.  E has the columns of the entity's view in schema api: its rows as of the version that the session has
--- named.  They are the union of E_unchanged, rows that have not changed since that version, and E_changed, rows that have.
+-- named.  They are the union of
 --
--- E_unchanged is read through the indexes of the table, as current rows are; E_changed rebuilds its rows from the changes since.
--- E_replaced has the values that these changes have replaced, null for others: together with an index of the table it tells which
--- changed rows may have had a value, so that the others need not be rebuilt.
+--     E_unchanged   rows that have not changed since that version, read through the indexes of the table, as current rows are
+--     E_changed     rows that have, rebuilt from all changes since
+--
+-- or, where the version is deep (past.is_deep), of
+--
+--     E_present     rows that exist now, each rebuilt by itself from its own changes since
+--     E_deleted     rows that do not
+--
+-- so that in the order of ids no row waits for the changes of others.  E_replaced has the values that later changes have replaced,
+-- null for others: together with an index of the table it tells which rows may have had a value.
 --
 -- Settings of the session that the views read; app/database/past.py sets them:
 --     bds.company
 --     bds.version           the id of a change, or 0
 --     bds.version_time      when this change was logged: no later change is older, which bounds the months that are read
 --     bds.moment            the time of which the state is asked; columns and entities that came later are missing
+--     bds.later             the number of changes of the company since, if there were no gaps
 --     bds.since, bds.since_time   the earlier end of a difference (4_difference.sql), as bds.version and bds.version_time
 -- bds.version_is_whole is read by queries only (app/query/sql/past.py): whether the transaction of the change ends with it.
+
+create or replace function past.is_deep(entity text)
+    returns boolean
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return bds_past.is_deep(
+        current_setting('bds.company', true), entity, coalesce(nullif(current_setting('bds.later', true), ''), '0')::bigint);
+end
+$$;
+comment on function past.is_deep(text) is 'bds_past.is_deep for the version of the session';
 
 create function bds_past.in_session(parts text)
     returns text
@@ -91,10 +113,13 @@ as $$
                     else '%s'
                 end,
                 case
-                    when part = 'unchanged' then present.value
-                    when f.name = 'id' then 'g.row_id'
+                    when part = 'unchanged' or part = 'present' and f.name = 'id' then present.value
+                    when f.name = 'id' then case when part = 'deleted' then 'c.row_id' else 'g.row_id' end
                     when part = 'replaced' then bds_past.value(f)
+                    when f.name = 'updatedAt' and part = 'present' then
+                        format('case when g.first_id is null then %s else %s end', present.value, bds_past.updated_at())
                     when f.name = 'updatedAt' then bds_past.updated_at()
+                    when part = 'deleted' then bds_past.value(f)
                     else format('case when g.state ? %L then %s else %s end', f.name, bds_past.value(f), present.value)
                 end
             ) || format(' as %I', f.name),
@@ -106,7 +131,8 @@ as $$
         where f.entity = this.name
     )
 $$;
-comment on function bds_past.columns(bds.entities, text) is 'The columns of a view of the past: changed, unchanged or replaced';
+comment on function bds_past.columns(bds.entities, text) is
+    'The columns of a part of the past: unchanged, changed, replaced, present or deleted';
 
 create function bds_past.install_views(this bds.entities)
     returns void
@@ -117,26 +143,32 @@ declare
     definition text;
 begin
     for view, definition in
-        with parts (part, row, source) as (
-            values ('unchanged', 't', bds_past.unchanged(this)), ('changed', 'g', bds_past.changed(this)),
-                ('replaced', 'g', bds_past.replaced(this))
+        with parts (part, company, source) as (
+            values ('unchanged', 't.company_id', bds_past.unchanged(this)), ('changed', 'g.company_id', bds_past.changed(this)),
+                ('present', 't.company_id', bds_past.present(this)), ('deleted', '$1', bds_past.deleted(this)),
+                ('replaced', 'g.company_id', bds_past.replaced(this))
         ),
-        selects as (
+        selects (part, text) as (
             select p.part, bds_impl.fill(
-                E'select {row}.company_id,\n    {columns}\nfrom {source}',
-                'row', p.row, 'columns', bds_past.columns(this, p.part), 'source', p.source) as text
+                E'select {company} as company_id,\n    {columns}{more}\nfrom {source}',
+                'company', p.company, 'columns', bds_past.columns(this, p.part), 'source', p.source,
+                'more', case when p.part = 'replaced' then ', g.id as "@id"' else '' end)
             from parts p
         )
         select format('past.%I', this.name || '_' || s.part), bds_past.in_session('as ' || s.text) from selects s
         union all
-        select format('past.%I', this.name), bds_past.in_session('as ' || string_agg(s.text, E'\nunion all\n' order by s.part desc))
+        select format('past.%I', this.name), bds_past.in_session('as ' || string_agg(
+            s.text || format(
+                ' and %s(select past.is_deep(%L))', case when s.part in ('unchanged', 'changed') then 'not ' end, this.name),
+            E'\nunion all\n' order by s.part desc
+        ))
         from selects s where s.part <> 'replaced'
         order by 1
     loop
         perform bds_registry.make_view(view, this, definition);
         perform bds_registry.run(format('grant select on %s to bds_operator, bds_reader', view));
     end loop;
-    perform bds_past.install_difference(this);
+    perform bds_past.install_difference(this), bds_past.install_periods(this);
 end
 $$;
 comment on function bds_past.install_views(bds.entities) is 'Creates the views of an entity in schema past';

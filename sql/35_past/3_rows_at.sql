@@ -30,31 +30,36 @@ comment on function bds_past.check_version(text, bigint) is
     'Raises BD002 for a company or a version that does not exist, BD005 for a malformed version, BD006 for one before the '
     'retained log; locks the log, so that no month goes after the check';
 
-create function bds_past.objects(this bds.entities, names jsonb)
+create function bds_past.objects(this bds.entities, names jsonb, is_deep boolean)
     returns text
     language sql
     stable
 as $$
-    select bds_impl.fill(
-        'select {now} from {unchanged} union all select {then} from {changed}',
-        'now', format(o.with_names, o.present),
-        'then', format(
-            o.with_names,
-            format(
-                '%s || %s || jsonb_build_object(''id'', g.row_id, ''updatedAt'', %s)', o.present, bds_past.fitted(this.name),
-                bds_past.updated_at()
-            )
+    select string_agg(
+        format(
+            'select %s from %s',
+            case when names is null then p.row else format('bds_change_log.state_at(%s, %L)', p.row, names) end, p.source
         ),
-        'unchanged', bds_past.unchanged(this), 'changed', bds_past.changed(this)
+        ' union all '
     )
     from (
-        select
-            case when names is null then '%s' else format('bds_change_log.state_at(%%s, %L)', names) end as with_names,
-            format('json_object(%s returning json)::jsonb', bds_change_log.row_members(this, 't')) as present
+        select format('json_object(%s returning json)::jsonb', bds_change_log.row_members(this, 't')) as present,
+            bds_past.fitted(this.name) as fitted,
+            format('jsonb_build_object(''id'', {id}, ''updatedAt'', %s)', bds_past.updated_at()) as own
     ) o
+    cross join lateral (
+        values (false, bds_past.unchanged(this), o.present),
+            (false, bds_past.changed(this), concat_ws(' || ', o.present, o.fitted, replace(o.own, '{id}', 'g.row_id'))),
+            (true, bds_past.present(this), format(
+                'case when g.first_id is null then %s else %s end', o.present,
+                concat_ws(' || ', o.present, o.fitted, replace(o.own, '{id}', 't.id')))),
+            (true, bds_past.deleted(this), concat_ws(' || ', o.fitted, replace(o.own, '{id}', 'c.row_id')))
+    ) p (is_deep, source, row)
+    where p.is_deep = objects.is_deep;
 $$;
-comment on function bds_past.objects(bds.entities, jsonb) is
-    'The query of an entity''s rows as of a version, as objects with the fields of names (null: the present ones)';
+comment on function bds_past.objects(bds.entities, jsonb, boolean) is
+    'The query of an entity''s rows as of a version, as objects with the fields of names (null: the present ones); is_deep: each '
+    'row by itself';
 
 create or replace function bds.rows_at(company text, entity text, version bigint)
     returns setof jsonb
@@ -67,6 +72,8 @@ create or replace function bds.rows_at(company text, entity text, version bigint
     set extra_float_digits = 1
     set intervalstyle = 'postgres'
     set bytea_output = 'hex'
+    -- the changes of a row are found by its index alone, not also by the one of their times
+    set enable_bitmapscan = off
     -- a row costs far more to write as JSON than to pass between processes
     set parallel_tuple_cost = 0.01
 as $$
@@ -83,7 +90,8 @@ begin
         raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
     end if;
     return query execute bds_past.objects(
-        this, case when at < bds_change_log.altered_at(entity) then bds_change_log.names_at(entity, at) end
+        this, case when at < bds_change_log.altered_at(entity) then bds_change_log.names_at(entity, at) end,
+        bds_past.is_deep(company, entity, (select c.last_id from bds.clocks c where c.company_id = company) - version)
     )
     using company, version, at, at;
 end

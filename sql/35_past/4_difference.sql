@@ -6,32 +6,6 @@
 --
 -- Beside $1 to $4 (1_parts.sql), which are of the later end, $5 is the version of the earlier end and $6 its time.
 
--- Whatever the planner knows of a company, changes of a row can only be found by the row: other conditions are outside.
-create function bds_past.of_row(at text)
-    returns text
-    language sql
-    immutable
-    return format('(select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= %s offset 0)', at);
-comment on function bds_past.of_row(text) is 'SQL for the changes of the row of change c from a time on';
-
-create function bds_past.merged(this bds.entities, changes text)
-    returns text
-    language sql
-    stable
-as $$
-    select bds_impl.fill(
-        $sql$(
-        select past.merge({old} order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
-            min(l.id) filter (where l.operation = 'create') as created_id,
-            min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from {changes}
-    )$sql$,
-        'old', bds_past.old_value(this.name), 'changes', changes
-    );
-$$;
-comment on function bds_past.merged(bds.entities, text) is
-    'SQL for the changes l of the row of change c as one row: their merged old values (state)';
-
 create function bds_past.difference_scope(this bds.entities)
     returns jsonb
     language sql
@@ -40,9 +14,11 @@ as $$
     select jsonb_build_object(
         'entity', this.name, 'table', this.table_name::text, 'updated_at', bds_past.updated_at(),
         'present', format('json_object(%s returning json)::jsonb', bds_change_log.row_members(this, 't')),
-        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('$3'))),
-        'between', bds_past.merged(this, bds_past.later(this.name, '$5', '$6', bds_past.of_row('$6')) || ' and l.id <= c.id'),
-        'changes_between', bds_past.later(this.name, '$5', '$6', bds_past.of_row('$6')),
+        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('c.row_id', '$3'))),
+        'between', bds_past.merged(
+            this, bds_past.later(this.name, '$5', '$6', bds_past.of_row('c.row_id', '$6')) || ' and l.id <= c.id'
+        ),
+        'changes_between', bds_past.later(this.name, '$5', '$6', bds_past.of_row('c.row_id', '$6')),
         'fields', jsonb_agg(
             jsonb_build_object(
                 'field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'))
@@ -173,6 +149,8 @@ create or replace function bds.diff(company text, entity text, from_version bigi
     set extra_float_digits = 1
     set intervalstyle = 'postgres'
     set bytea_output = 'hex'
+    -- the changes of a row are found by its index alone, not also by the one of their times
+    set enable_bitmapscan = off
     -- each row by its index, as a page is read: what is between two versions is little beside the log
     set enable_hashjoin = off
     set enable_mergejoin = off

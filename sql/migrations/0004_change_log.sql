@@ -263,6 +263,8 @@ create table bds.counted_change_sets (
     last_at        timestamptz not null,
     -- {entity: {created, updated, deleted}}
     entities       jsonb not null,
+    -- {entity: {column: true}}
+    replaced       jsonb not null,
     noted_from     bigint,
     noted_to       bigint,
 
@@ -282,6 +284,7 @@ comment on column bds.counted_change_sets.last_id is 'The id of its last change 
 comment on column bds.counted_change_sets.first_at is 'When its first change was written';
 comment on column bds.counted_change_sets.last_at is 'When its last change that is counted was written';
 comment on column bds.counted_change_sets.entities is 'How many of its changes are of each entity and operation';
+comment on column bds.counted_change_sets.replaced is 'The columns of each entity that its updates have changed';
 comment on column bds.counted_change_sets.noted_from is
     'The first change of the range that an import or revert has counted itself, when it ended, and which bds.maintain skips; null: '
     'none';

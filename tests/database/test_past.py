@@ -83,6 +83,33 @@ def test_every_version_reads_as_row_at_gives_each_row_whatever_happened_to_the_c
     )
 
 
+def test_the_versions_between_two_moments_are_the_rows_of_every_moment(acme: Operator) -> None:
+    for event in EVENTS:
+        acme.write("acme", event)
+    times = dict(acme.rows("select id, created_at from bds.changes where company_id = 'acme'"))
+    last = max(times)
+    # versions that end a transaction: its changes are not all of one time
+    ends = [id for (id,) in acme.rows("select max(id) from bds.changes where company_id = 'acme' group by transaction_id")]
+    rows = {version: rows_at(acme, version) for version in ends}
+    for since, until in ((0, last), (3, last), (5, 9), (1, 2), (last, last)):
+        found = acme.rows("select * from bds.versions_between('acme', 'stores', %s, %s)", (since, until))
+        assert len({(id, version) for id, version, *_ in found}) == len(found)
+        assert all(began == times.get(version) for _, version, began, _, _ in found)
+        for version, expected in rows.items():
+            if since < version <= until:
+                at = times[version]
+                valid = {id: row for id, _, began, ended, row in found if began <= at and (ended is None or at < ended)}
+                assert valid.keys() == expected.keys(), (since, until, version)
+                for id, row in valid.items():  # a row has the columns of the last moment at which it was so
+                    then = {name: value for name, value in expected[id].items() if "dropped" not in name}
+                    assert {name: row[name] for name in then} == then, (since, until, version)
+        with acme.connection.transaction():
+            acme.connection.execute("select bds.set_range('acme', %s, %s)", (since, until))
+            shown = acme.rows('select id, "@version", "@validFrom", "@validTo" from past.stores_versions')
+        assert sorted(shown, key=str) == sorted(((id, *rest[:3]) for id, *rest in found), key=str)
+    assert acme.rows("select * from bds.versions_between('acme', 'stores', %s, %s)", (last, last))
+
+
 def test_erased_values_are_null_in_the_past(acme: Operator) -> None:
     acme.write("acme", "update data.stores set city = 'Bonn'")
     acme.write("acme", "delete from data.stores")

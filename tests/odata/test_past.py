@@ -132,6 +132,9 @@ def _rows(service: Service) -> None:
         service.operator.connection.execute(f"alter table data.{table} alter id restart with 100".encode())
 
 
+IS_DEEP = "create or replace function past.is_deep(entity text) returns boolean language sql stable"
+
+
 def last(service: Service) -> int:
     [(version,)] = service.operator.rows("select max(last_id) from bds.positions where company_id = 'demo'")
     return int(version)
@@ -155,6 +158,12 @@ def test_every_version_reads_as_it_read_when_it_was_the_present(service: Service
             found = view(service, moment)
             for path, shown in expected.items():
                 assert found[path] == shown, (moment, path)
+    # as behind many changes
+    service.operator.connection.execute(f"{IS_DEEP} return true")
+    for version, (_, expected) in seen.items():
+        found = view(service, version)
+        for path, shown in expected.items():
+            assert found[path] == shown, (version, path)
 
 
 def test_version_0_is_the_empty_company(service: Service) -> None:

@@ -1,9 +1,9 @@
 """Rows of past states, and the rows related to them.
 
-An entity's rows as of the session's version are in two views of schema `past`: those without a later change, read through the
-indexes of the table, and the others, rebuilt from the log; a third view has the values that later changes replaced.  No index finds
-a rebuilt row by a value, and no join reaches into the union of both.  So rows that are related to others are joined to them, which
-reads each view once and not once for each row.
+An entity's rows as of the session's version are a view of schema `past`, a union of parts of which no index finds a rebuilt row by
+a value, and into which no join reaches.  So rows that are related to others are joined to them, which reads the view once and not
+once for each row.  Rows whose ids are known, and pages in the order of ids, are read from a second view, which rebuilds each row by
+itself; a third one has the values that later changes replaced: it tells the ids of rows that may have had a value.
 """
 
 from __future__ import annotations
@@ -16,61 +16,87 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from app.database.catalog import Navigation
 from app.query.sql.parameters import COMPANY
 
-FEW = 500  # rebuilt rows that are looked for by their ids
+FEW = 10_000  # rows that are rebuilt by themselves
 
 
-def past_rows(entity: str, name: str = "id", values: Composable | None = None, parent: str | None = None) -> Composed:
+def past_rows(entity: str, name: str = "id", values: Composable | None = None, parent: str | None = None) -> Composable:
     """The rows as of the version: with values, an array, only those that have one of them in the field `name`, and maybe others.
 
     parent: the entity to whose rows this field refers, if these rows are its children.
     """
-    unchanged, changed = past_sides(entity, name, values, parent)
     if values is None:
-        return SQL("(table {} union all table {})").format(unchanged, changed)
-    return SQL("(select v.* from {} as v where v.{} = any({}) union all select v.* from {} as v)").format(
-        unchanged, Identifier(name), values, changed
+        return Identifier("past", entity)
+    if name == "id":
+        return _by_id(entity, values)
+    return SQL(
+        "(with found as materialized (select {ids} as ids)"
+        " select v.* from {by_id} as v where cardinality((select f.ids from found as f)) < {few}"
+        " union all select v.* from {all} as v where cardinality((select f.ids from found as f)) >= {few}"
+        " and v.{key} = any({values}))"
+    ).format(
+        ids=_possible(entity, name, values, parent),
+        by_id=_by_id(entity, SQL("(select f.ids from found as f)::int8[]")),
+        all=Identifier("past", entity),
+        few=SQL(str(FEW)),
+        key=Identifier(name),
+        values=values,
     )
 
 
-def past_sides(
-    entity: str, name: str = "id", values: Composable | None = None, parent: str | None = None
-) -> tuple[Composable, Composable]:
-    """The rows without a later change, and those with one; with values, without some that have none of them in the field `name`.
+def past_parts(entity: str, *, by_id: bool = False) -> list[Composable]:
+    """Tables that together are the rows as of the version.
 
-    A rebuilt row has such a value if it has it now, or if a later change has replaced it.  Since a child got its parent, a change
-    of it is also logged for the parent, in the same transaction; the version may lie between the two.  From FEW such rows on all
-    rows are rebuilt: the log is searched for each of few ids, and would be compared with each of many.
+    by_id: each is read in the order of ids without waiting for others, and how much has changed since makes no difference.
     """
-    unchanged, changed = Identifier("past", f"{entity}_unchanged"), Identifier("past", f"{entity}_changed")
-    if values is None:
-        return unchanged, changed
-    ids = values
-    if name != "id":
-        condition = (
-            " and (current_setting('bds.version_is_whole') <> 'true' or not exists (select from bds.entities as e"
-            " where e.name = {} and e.parent_since <= current_setting('bds.version_time')::timestamptz)"
-            " or exists (select from {} as p where p.id = any({})))"
+    wholes = [Identifier("past", f"{entity}_{part}") for part in ("unchanged", "changed")]
+    rows = [Identifier("past", f"{entity}_{part}") for part in ("present", "deleted")]
+    if by_id:
+        return [*rows]
+    deep = SQL("(select past.is_deep({}))").format(Literal(entity))
+    return [
+        SQL("(select v.* from {} as v where {}{})").format(part, SQL("" if part in rows else "not "), deep)
+        for part in (*wholes, *rows)
+    ]
+
+
+def _by_id(entity: str, values: Composable) -> Composed:
+    return SQL("({})").format(
+        SQL(" union all ").join(
+            SQL("select v.* from {} as v where v.id = any({})").format(part, values) for part in past_parts(entity, by_id=True)
         )
-        ids = SQL(
-            "array(select n.id from {present} as n where n.company_id = {company} and n.{key} = any({values})"
-            " union all select o.id from {replaced} as o where o.{key} = any({values}){condition} limit {few})"
-        ).format(
-            present=Identifier("api", entity),
-            replaced=Identifier("past", f"{entity}_replaced"),
-            condition=SQL(condition if parent else "").format(
-                *([Literal(entity), Identifier("past", f"{parent}_replaced"), values] if parent else ())
-            ),
-            company=COMPANY,
-            key=Identifier(name),
-            values=values,
-            few=SQL(str(FEW)),
-        )
-    return unchanged, SQL(
-        "(with found as materialized (select {ids} as ids)"
-        " select v.* from {changed} as v where cardinality((select f.ids from found as f)) < {few}"
-        " and v.id = any((select f.ids from found as f)::int8[])"
-        " union all select v.* from {changed} as v where cardinality((select f.ids from found as f)) >= {few})"
-    ).format(ids=ids, changed=changed, few=SQL(str(FEW)))
+    )
+
+
+def _possible(entity: str, name: str, values: Composable, parent: str | None) -> Composed:
+    """The ids, as an array, of rows that may have one of the values in the field `name`: only FEW if there are more.
+
+    Such a row has the value now, or a later change has replaced it.  Since a child got its parent, a change of it is also logged
+    for the parent, in the same transaction; the version may lie between the two.
+    """
+    condition = (
+        " and (current_setting('bds.version_is_whole') <> 'true' or not exists (select from bds.entities as e"
+        " where e.name = {} and e.parent_since <= current_setting('bds.version_time')::timestamptz)"
+        " or exists (select from {} as p where p.id = any({})))"
+    )
+    return SQL(
+        "array(select n.id from {present} as n where n.company_id = {company} and n.{key} = any({values})"
+        " union all select o.id from past.ranges_with({company}, {entity},"
+        " current_setting('bds.version')::int8, {field}) as r cross join lateral (select w.* from {replaced} as w"
+        ' where w."@id" >= r.first_id and w."@id" <= r.last_id offset 0) as o'
+        " where o.{key} = any({values}){condition} limit {few})"
+    ).format(
+        entity=Literal(entity),
+        field=Literal(name),
+        present=Identifier("api", entity),
+        replaced=Identifier("past", f"{entity}_replaced"),
+        condition=SQL(condition if parent else "").format(
+            *([Literal(entity), Identifier("past", f"{parent}_replaced"), values] if parent else ())
+        ),
+        company=COMPANY,
+        key=Identifier(name),
+        values=values,
+        few=SQL(str(FEW)),
+    )
 
 
 @dataclass(slots=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from psycopg.sql import SQL, Composable, Composed
+from psycopg.sql import SQL, Composable, Composed, Literal
 
 from app.query.check.query import Expansion
 from app.query.check.tree import Column, Comparison, Constant, Expression, Junction
 from app.query.sql.expressions import NOTHING, Compiler
-from app.query.sql.parameters import page_parameter
-from app.query.sql.past import Joined, past_rows, past_sides
-from app.query.sql.rows import Writer
+from app.query.sql.parameters import COMPANY, page_parameter
+from app.query.sql.past import Joined, past_parts, past_rows
+from app.query.sql.rows import Writer, view
 from app.query.sql.select import ALL, Select, bounds, key_name, named, order_by, sort
 
 
@@ -20,8 +20,8 @@ from app.query.sql.select import ALL, Select, bounds, key_name, named, order_by,
 class PastSelect(Select):
     """Composes the statements of a query of a past state.
 
-    A page is taken from the pages of both sides of the past, so that an index that serves the order serves that of the first one.
-    What is related to its rows is joined to them.
+    A page is taken from the pages of the parts of the past, so that an index that serves the order serves that of the first one; in
+    the order of ids it is read row by row.  What is related to its rows is joined to them.
 
     is_page: whether the rows are few.  joined: what is related to the rows that are written at the moment.
     """
@@ -67,13 +67,13 @@ class PastSelect(Select):
         keys = self.keys()
         order = order_by([sort(key_name(n), key) for n, key in enumerate(keys)])
         both = None if limit is None else SQL("{} + {}").format(limit, skip) if skip else limit
-        sides, views = list[Composed](), self.expressions.views
-        for side in past_sides(self.query.entity.name, *(self.found() or ())):
+        parts, views = list[Composed](), self.expressions.views
+        for table in self.tables():
             self.expressions.views = views
-            parts: list[Composable] = [SQL("(select {} {}").format(self.picked(), self.following(side))]
-            parts += [order_by([sort(self.expressions.compile(key.key), key) for key in keys]), *bounds(both, None)]
-            sides.append(SQL(" ").join(parts) + SQL(")"))
-        rows, page = SQL(" union all ").join(sides), SQL(" ").join([order, *bounds(limit, skip)])
+            part: list[Composable] = [SQL("(select {} {}").format(self.picked(), self.following(table))]
+            part += [order_by([sort(self.expressions.compile(key.key), key) for key in keys]), *bounds(both, None)]
+            parts.append(SQL(" ").join(part) + SQL(")"))
+        rows, page = SQL(" union all ").join(parts), SQL(" ").join([order, *bounds(limit, skip)])
         output, joins = self.written(columns)
         if not self.is_page:
             return SQL("select {} from ({}) as {}{} {}").format(output, rows, self.this, joins, page)
@@ -82,10 +82,31 @@ class PastSelect(Select):
             *(rows, output, self.this, joins, order), name=self.page_name
         )
 
+    def tables(self) -> list[Composable]:
+        """Tables with all rows that the query may give."""
+        if found := self.found():
+            return [past_rows(self.query.entity.name, *found)]
+        return past_parts(self.query.entity.name, by_id=self.is_by_id)
+
+    @property
+    def is_by_id(self) -> bool:
+        """Whether it is a page of all rows, in the order of ids."""
+        return self.is_page and self.query.filter is None and len(self.keys()) == 1
+
+    def count(self) -> Composed:
+        if self.query.filter is not None:
+            return Select.count(self)
+        # the rows of now, less those that came since, and those that went
+        return SQL("select past.number_of({}, (select count(*) from {} as n where n.company_id = {}))").format(
+            Literal(self.query.entity.name), view(self.query.entity.name), COMPANY
+        )
+
     def picked(self, column: SQL = ALL) -> Composed:
-        return Select.picked(self, SQL("id") if self.is_page else column)
+        return Select.picked(self, SQL("id") if self.is_page and not self.is_by_id else column)
 
     def fetched(self, rows: Composed) -> Composed:
+        if self.is_by_id:
+            return rows
         # rows of a page are rebuilt when they are picked, not when they are sorted
         return SQL("with p as materialized ({}) select v.*{} from p join {} as v on v.id = p.id").format(
             rows,

@@ -244,7 +244,8 @@ create function bds_past.set_end(company text, version bigint)
     language sql
 as $$
     select set_config('bds.version', v.id::text, true), set_config('bds.version_time', v.logged_at::text, true),
-        set_config('bds.moment', v.moment::text, true), set_config('bds.version_is_whole', v.is_whole::text, true)
+        set_config('bds.moment', v.moment::text, true), set_config('bds.version_is_whole', v.is_whole::text, true),
+        set_config('bds.later', (v.last_id - v.id)::text, true)
     from bds_service.find_version(company, version) v;
 $$;
 comment on function bds_past.set_end(text, bigint) is 'Sets the settings that the views of the past read';
