@@ -17,7 +17,7 @@ from app.changes.rows import Answer, read_limit
 from app.database.catalog import Catalog, Entity, Navigation
 from app.database.database import Database
 from app.database.past import Moment, Past, model_of, name_range
-from app.database.replicas import require_position
+from app.database.reads import require_position
 from app.database.session import Session
 from app.errors import QueryError, about
 from app.query.check.moments import GENERATION, check_generation, moment_of, read_moment

@@ -15,7 +15,7 @@ from app.changes.parameters import by_name
 from app.database.catalog import Catalog, Entity
 from app.database.database import Database
 from app.database.past import Moment, model_of, name_version, require_version_kept
-from app.database.replicas import require_position
+from app.database.reads import require_position
 from app.database.session import Row, Session, read_row_on
 from app.errors import QueryError, about
 from app.query.check.moments import check_generation, moment_of

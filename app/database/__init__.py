@@ -4,7 +4,8 @@ What a process of the service uses:
     database      its access to all places: companies, the catalog, notifications
     place         one server: a pool for each role, the health check, the webhook worker's and the followers' connections
     directory     where companies live, as the process knows it
-    replicas      chooses the replica, or the primary, from which a request reads
+    reads         where a request reads, the replica or the primary, and what happens if that fails
+    replicas      a read replica: whether it serves, and how far it is behind
     pools         pools of connections that act as one role
     session       a pooled connection, and what is known of its session
     lending       connections that a pool has lent for small reads

@@ -98,6 +98,11 @@ class StandingConnections:
                         each.set_result(row)
         del self._shared[key]
 
+    def hang_up(self) -> None:
+        """Break all connections: the reads that run there fail at once."""
+        for connection in self._all:
+            connection.session.hang_up()
+
     def give_back(self) -> None:
         """Give an idle connection back to the pool, which needs one."""
         if self._idle:

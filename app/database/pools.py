@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import select
 import types
-from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from contextvars import ContextVar
 from typing import Any, LiteralString
 
 import psycopg
@@ -48,6 +49,9 @@ SETTINGS = {
     "jit": "off",
     "standard_conforming_strings": "on",  # as SQL bodies of functions are written
 }
+# of the current task: whether what it reads can be read elsewhere if the server is lost
+REPEATABLE: ContextVar[Callable[[], bool]] = ContextVar("repeatable", default=lambda: False)
+CLOSE_TIMEOUT = 0.1  # seconds for the tasks of a pool whose server is lost, before the uses that wait are refused
 BEGIN: LiteralString = "begin"
 READ_ONLY: LiteralString = "begin read only"
 SNAPSHOT: LiteralString = "begin isolation level repeatable read, read only"
@@ -96,6 +100,7 @@ class Pool:
         self._pool = self._closed_pool()
         self._standing = StandingConnections(self)
         self._seeking = 0  # uses that wait for a connection
+        self._in_use: dict[Session, Callable[[], bool]] = {}  # each with whether its use can be repeated elsewhere
         self._closing: set[asyncio.Task[None]] = set()
 
     def _closed_pool(self) -> AsyncConnectionPool[Session]:
@@ -137,9 +142,16 @@ class Pool:
         self.is_down = not is_up
         if not (is_up or self._is_required or self._pool.closed):
             self._standing.give_all_back()
-            closing, self._pool = asyncio.create_task(self._pool.close()), self._closed_pool()
+            closing, self._pool = asyncio.create_task(self._pool.close(CLOSE_TIMEOUT)), self._closed_pool()
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
+
+    def hang_up(self) -> None:
+        """Break the connections whose uses can be repeated elsewhere: they fail at once, even if the server never answers."""
+        self._standing.hang_up()
+        for connection, is_repeatable in self._in_use.items():
+            if is_repeatable():
+                connection.hang_up()
 
     async def restore(self) -> None:
         """After an outage: drop all pooled connections, then serve the requests that wait."""
@@ -196,9 +208,11 @@ class Pool:
             self._standing.give_back()
         self._seeking += 1
         try:
-            return await self.lend()
+            connection = await self.lend()
         finally:
             self._seeking -= 1
+        self._in_use[connection] = REPEATABLE.get()
+        return connection
 
     async def _put(self, connection: Session) -> None:
         """Return a connection, even if the current task is cancelled meanwhile.
@@ -206,6 +220,7 @@ class Pool:
         A handler is cancelled when its client leaves with the last byte; the connection would be lost, and with it the waiting
         request that is about to get it.
         """
+        del self._in_use[connection]
         await _uncancelled(self.put(connection))
 
     async def read(self, company: str, text: bytes, values: Sequence[Value], *, prepare: bool = True, share: bool = False) -> Row:

@@ -1,4 +1,4 @@
-"""Whether a database answers: checked every second, and on demand, over a connection of its own.
+"""Whether a database answers: checked every second, on demand, and when the server ends the connection that is used for that.
 
 A pool notices a restarted server only when a request meets a broken connection, and reconnects ever more rarely.  The pulse notices
 an outage at once and the return within RETRY seconds; it then restores the pools, so that waiting requests are served.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Protocol
 
 import psycopg
 
-from app.database.pools import Pool, parameters
+from app.database.pools import parameters
 from app.tasks import cancel_and_wait
 
 log = logging.getLogger("bds.db")
@@ -23,13 +24,24 @@ INTERVAL = 1.0  # seconds between two checks
 RETRY = 0.25  # seconds between two attempts to reach a database that is down
 ANSWER_TIMEOUT = 1.0  # seconds without an answer after which the database counts as down
 
-
 Probe = Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]
+
+
+class NotUsable(psycopg.OperationalError):
+    """The server answers, but not as it has to; the message says why."""
 
 
 async def ping(connection: psycopg.AsyncConnection[Any]) -> None:
     """Ask for nothing but an answer."""
     await connection.execute("select", prepare=False)
+
+
+class Watcher(Protocol):
+    """What depends on a database, such as a pool."""
+
+    def note_state(self, *, is_up: bool) -> None: ...
+
+    async def restore(self) -> None: ...
 
 
 class Pulse:
@@ -38,14 +50,14 @@ class Pulse:
     is_up: whether it answered the last check.  probe: what a check asks; an error of psycopg's means no.
     """
 
-    def __init__(self, name: str, url: str, *pools: Pool, probe: Probe = ping) -> None:
+    def __init__(self, name: str, url: str, *watchers: Watcher, probe: Probe = ping) -> None:
         self.is_up = False
-        self._name, self._url, self._pools, self._probe = name, url, pools, probe
+        self._name, self._url, self._watchers, self._probe = name, url, watchers, probe
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._lock = asyncio.Lock()
         self._went_down = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._check: asyncio.Task[bool] | None = None
+        self._check: asyncio.Task[str | None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     async def start(self, *, required: bool = True) -> None:
@@ -58,7 +70,7 @@ class Pulse:
             if required:
                 raise
             self._set(False)
-            log.warning("%s cannot be used: %s", self._name, type(error).__name__)
+            log.warning("%s cannot be used: %s", self._name, _problem(error))
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -75,13 +87,14 @@ class Pulse:
                 return False
             check = self._check
             if check is None or check.done():  # else an earlier caller was cancelled while it waited
-                check = self._check = asyncio.create_task(self._answers(connection))
+                check = self._check = asyncio.create_task(self._ask(connection))
             await asyncio.wait({check}, timeout=ANSWER_TIMEOUT)
-            if check.done() and check.result():
+            problem = check.result() if check.done() else "it does not answer"
+            if problem is None:
                 return True
             self._set(False)
             self._went_down.set()
-            log.warning("%s does not answer", self._name)
+            log.warning("%s cannot be used: %s", self._name, problem)
             return False
 
     async def _run(self) -> None:
@@ -94,7 +107,7 @@ class Pulse:
 
     async def _watch(self) -> None:
         if self.is_up:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError), self._watched():
                 async with asyncio.timeout(INTERVAL):
                     await self._went_down.wait()
             self._went_down.clear()
@@ -116,14 +129,34 @@ class Pulse:
                 await asyncio.sleep(RETRY)
         log.warning("%s answers again", self._name)
         self._set(True)
-        await asyncio.gather(*(pool.restore() for pool in self._pools), return_exceptions=True)
+        await asyncio.gather(*(watcher.restore() for watcher in self._watchers), return_exceptions=True)
 
-    async def _answers(self, connection: psycopg.AsyncConnection[Any]) -> bool:
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Set `_went_down` inside if something arrives unasked, as the end of the connection does.
+
+        Another descriptor of the socket is watched, because psycopg watches the connection's own during a check; what arrives then
+        causes one more check.
+        """
+        if self._connection is None or self._connection.closed:
+            self._went_down.set()
+            yield
+            return
+        loop, line = asyncio.get_running_loop(), os.dup(self._connection.fileno())
+        loop.add_reader(line, self._went_down.set)
+        try:
+            yield
+        finally:
+            loop.remove_reader(line)
+            os.close(line)
+
+    async def _ask(self, connection: psycopg.AsyncConnection[Any]) -> str | None:
+        """Why the database cannot be used; None if it can."""
         try:
             await self._probe(connection)
-        except (psycopg.Error, OSError):
-            return False
-        return True
+        except (psycopg.Error, OSError) as error:
+            return _problem(error)
+        return None
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         connect = psycopg.AsyncConnection.connect
@@ -131,8 +164,8 @@ class Pulse:
 
     def _set(self, is_up: bool) -> None:
         self.is_up = is_up
-        for pool in self._pools:
-            pool.note_state(is_up=is_up)
+        for watcher in self._watchers:
+            watcher.note_state(is_up=is_up)
 
     def _close_connection(self) -> None:
         """Close the connection in a background task: with a hanging server even a cancelled query takes seconds to end."""
@@ -144,7 +177,11 @@ class Pulse:
             task.add_done_callback(self._closing.discard)
 
 
-async def _close(connection: psycopg.AsyncConnection[Any], check: asyncio.Task[bool] | None) -> None:
+def _problem(error: Exception) -> str:
+    return str(error) if isinstance(error, NotUsable) else f"it does not answer ({type(error).__name__})"
+
+
+async def _close(connection: psycopg.AsyncConnection[Any], check: asyncio.Task[str | None] | None) -> None:
     """Close a connection after its last query has ended, so that the event loop does not watch a closed socket."""
     if check is not None and not check.done():
         await cancel_and_wait(check)

@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGresult
 from app.database.database import Database
 from app.database.direct import DirectConnection
 from app.database.past import Moment, name_version, open_past, require_version_kept
-from app.database.replicas import require_position
+from app.database.reads import require_position
 from app.database.session import Session, read_row_on
 from app.errors import QueryError
 from app.odata.plan import Plan, get_plan

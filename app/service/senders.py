@@ -11,7 +11,7 @@ from app.auth.gate import Gate, Identity
 from app.auth.login import Login, identify
 from app.changes.hub import Hub
 from app.changes.rows import Answer
-from app.database import replicas
+from app.database import reads
 from app.database.catalog import Entity
 from app.errors import ServiceError, UnknownEntity
 from app.metrics import Sampler
@@ -39,7 +39,7 @@ def with_current_catalog(handler: Handler) -> Handler:
                 if not await request.app[DATABASE].learn(error.name):
                     raise
             except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.DeadlockDetected):
-                if request.writer.output_size or replicas.was_read():
+                if request.writer.output_size or reads.is_on_a_replica():
                     raise
                 await request.app[DATABASE].reload()
         return await handler(request)
