@@ -99,9 +99,10 @@ class StandingConnections:
         del self._shared[key]
 
     def hang_up(self) -> None:
-        """Break all connections: the reads that run there fail at once."""
-        for connection in self._all:
+        """Break all connections, so that the reads that run there fail at once."""
+        for connection in list(self._all):
             connection.session.hang_up()
+            self.expire(connection)
 
     def give_back(self) -> None:
         """Give an idle connection back to the pool, which needs one."""

@@ -105,7 +105,8 @@ class Place:
     async def start(self) -> None:
         """Connect.  Raises psycopg.Error if the server cannot be reached and is home."""
         await self._pulse.start(required=self.is_home)
-        await self.readers.start()
+        for replica in self.readers.replicas:
+            await replica.start()
         if self._pulse.is_up:
             await self.readers.primary.open(wait=self.is_home)
             await self._services.open()
@@ -124,7 +125,8 @@ class Place:
         """Close all connections."""
         await cancel_and_wait(*self._tasks)
         await self._pulse.stop()
-        await self.readers.stop()
+        for replica in self.readers.replicas:
+            await replica.stop()
         for pool in self.pools():
             await pool.close()
         await asyncio.to_thread(self.writers.close)

@@ -81,8 +81,8 @@ class Pool:
     """Connections in autocommit mode that act as `role`; behind a transaction pooler each use is a transaction.
 
     name: in metrics.  is_down: whether the database did not answer the last time; requests then wait WAIT_DOWN only.
-    is_required: false for a database that another one stands in for: while it is down, requests get PoolClosed at once, those
-    that wait already, too.
+    is_required: false for a database that another one stands in for: while it is down, uses get PoolClosed at once, those that wait
+    already, too; small reads that run there and uses that are REPEATABLE lose their connections.
     """
 
     def __init__(
@@ -141,17 +141,13 @@ class Pool:
         """Note whether the database answers."""
         self.is_down = not is_up
         if not (is_up or self._is_required or self._pool.closed):
-            self._standing.give_all_back()
+            for connection, is_repeatable in self._in_use.items():
+                if is_repeatable():
+                    connection.hang_up()
+            self._standing.hang_up()
             closing, self._pool = asyncio.create_task(self._pool.close(CLOSE_TIMEOUT)), self._closed_pool()
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
-
-    def hang_up(self) -> None:
-        """Break the connections whose uses can be repeated elsewhere: they fail at once, even if the server never answers."""
-        self._standing.hang_up()
-        for connection, is_repeatable in self._in_use.items():
-            if is_repeatable():
-                connection.hang_up()
 
     async def restore(self) -> None:
         """After an outage: drop all pooled connections, then serve the requests that wait."""

@@ -11,11 +11,12 @@ import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 
-from app.database.pools import parameters
+from app.database.pools import Pool, parameters
+from app.database.session import Session
 from app.tasks import cancel_and_wait
 
 log = logging.getLogger("bds.db")
@@ -36,29 +37,20 @@ async def ping(connection: psycopg.AsyncConnection[Any]) -> None:
     await connection.execute("select", prepare=False)
 
 
-class Watcher(Protocol):
-    """What depends on a database, such as a pool."""
-
-    def note_state(self, *, is_up: bool) -> None: ...
-
-    async def restore(self) -> None: ...
-
-
 class Pulse:
     """Watches one database for the pools that depend on it.
 
     is_up: whether it answered the last check.  probe: what a check asks; an error of psycopg's means no.
     """
 
-    def __init__(self, name: str, url: str, *watchers: Watcher, probe: Probe = ping) -> None:
+    def __init__(self, name: str, url: str, *pools: Pool, probe: Probe = ping) -> None:
         self.is_up = False
-        self._name, self._url, self._watchers, self._probe = name, url, watchers, probe
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._name, self._url, self._pools, self._probe = name, url, pools, probe
+        self._connection: Session | None = None
         self._lock = asyncio.Lock()
         self._went_down = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._check: asyncio.Task[str | None] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
 
     async def start(self, *, required: bool = True) -> None:
         """Connect and start to watch.  Raises psycopg.Error if the database cannot be reached and is required."""
@@ -70,14 +62,13 @@ class Pulse:
             if required:
                 raise
             self._set(False)
-            log.warning("%s cannot be used: %s", self._name, _problem(error))
+            log.warning("%s cannot be used: %s", self._name, _told(error))
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
         if self._task:
             await cancel_and_wait(self._task)
-        self._close_connection()
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._close()
 
     async def ask(self) -> bool:
         """Check whether the database answers; takes ANSWER_TIMEOUT seconds at most."""
@@ -87,9 +78,10 @@ class Pulse:
                 return False
             check = self._check
             if check is None or check.done():  # else an earlier caller was cancelled while it waited
-                check = self._check = asyncio.create_task(self._ask(connection))
-            await asyncio.wait({check}, timeout=ANSWER_TIMEOUT)
-            problem = check.result() if check.done() else "it does not answer"
+                check = self._check = asyncio.create_task(self._find_problem(connection))
+            if not (await asyncio.wait({check}, timeout=ANSWER_TIMEOUT))[0]:
+                connection.hang_up()  # to cancel the check would take seconds
+            problem = await check
             if problem is None:
                 return True
             self._set(False)
@@ -117,7 +109,7 @@ class Pulse:
 
     async def _reconnect(self) -> None:
         """Wait until the database answers again."""
-        self._close_connection()
+        await self._close()
         while True:
             try:
                 async with asyncio.timeout(ANSWER_TIMEOUT * 2):
@@ -125,11 +117,11 @@ class Pulse:
                     await self._probe(self._connection)
                     break
             except (psycopg.Error, OSError):
-                self._close_connection()
+                await self._close()
                 await asyncio.sleep(RETRY)
         log.warning("%s answers again", self._name)
         self._set(True)
-        await asyncio.gather(*(watcher.restore() for watcher in self._watchers), return_exceptions=True)
+        await asyncio.gather(*(pool.restore() for pool in self._pools), return_exceptions=True)
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -138,10 +130,7 @@ class Pulse:
         Another descriptor of the socket is watched, because psycopg watches the connection's own during a check; what arrives then
         causes one more check.
         """
-        if self._connection is None or self._connection.closed:
-            self._went_down.set()
-            yield
-            return
+        assert self._connection is not None
         loop, line = asyncio.get_running_loop(), os.dup(self._connection.fileno())
         loop.add_reader(line, self._went_down.set)
         try:
@@ -150,40 +139,31 @@ class Pulse:
             loop.remove_reader(line)
             os.close(line)
 
-    async def _ask(self, connection: psycopg.AsyncConnection[Any]) -> str | None:
+    async def _find_problem(self, connection: psycopg.AsyncConnection[Any]) -> str | None:
         """Why the database cannot be used; None if it can."""
         try:
             await self._probe(connection)
         except (psycopg.Error, OSError) as error:
-            return _problem(error)
+            return _told(error)
         return None
 
-    async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        connect = psycopg.AsyncConnection.connect
-        return await connect(self._url, autocommit=True, prepare_threshold=None, **parameters(self._url))
+    async def _connect(self) -> Session:
+        return await Session.connect(self._url, autocommit=True, prepare_threshold=None, **parameters(self._url))
 
     def _set(self, is_up: bool) -> None:
         self.is_up = is_up
-        for watcher in self._watchers:
-            watcher.note_state(is_up=is_up)
+        for pool in self._pools:
+            pool.note_state(is_up=is_up)
 
-    def _close_connection(self) -> None:
-        """Close the connection in a background task: with a hanging server even a cancelled query takes seconds to end."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            task = asyncio.create_task(_close(connection, self._check))
-            self._check = None
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+    async def _close(self) -> None:
+        """Close the connection; a check that runs fails at once."""
+        if self._connection is not None:
+            self._connection.hang_up()
+            if self._check is not None:
+                await asyncio.wait({self._check})
+            await self._connection.close()
+            self._connection = self._check = None
 
 
-def _problem(error: Exception) -> str:
+def _told(error: Exception) -> str:
     return str(error) if isinstance(error, NotUsable) else f"it does not answer ({type(error).__name__})"
-
-
-async def _close(connection: psycopg.AsyncConnection[Any], check: asyncio.Task[str | None] | None) -> None:
-    """Close a connection after its last query has ended, so that the event loop does not watch a closed socket."""
-    if check is not None and not check.done():
-        await cancel_and_wait(check)
-    with contextlib.suppress(psycopg.Error, OSError):
-        await connection.close()

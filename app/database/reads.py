@@ -3,13 +3,10 @@
 A request reads from one server: its first read chooses a replica that answers and is not too far behind, else the primary.  A
 client reads a company from the same replica, so that a later read does not see earlier data.
 
-Whatever fails on a replica is an exception, and `on_a_replica` runs the request again on the primary:
-    the replica is lost         its connections break, and those that wait are refused (app/database/replicas.py)
-    it was promoted             so are those of a server that is not a standby any more
-    it lacks something          a position, a column, a right
-    recovery has cancelled it   a conflict with what the primary has done
-
-A request is not repeated if its answer has begun; nor if it took too long or found no free connection, to spare the primary.
+What fails on a replica is read again on the primary, with the whole request: the replica is lost or was promoted, which breaks its
+connections and refuses those that wait (app/database/pools.py); it lacks a position, a column or a right; recovery has cancelled
+the statement.  A request is not repeated if its answer has begun; nor if it took too long or found no free connection, to spare the
+primary.
 """
 
 from __future__ import annotations
@@ -17,18 +14,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
 from psycopg_pool import PoolTimeout
 
 from app.config import Config
 from app.database.pools import REPEATABLE, Pool, parameters
-from app.database.replicas import REPLAYED, History, Replica
+from app.database.pulse import NotUsable
+from app.database.replicas import History, Replica
 from app.database.session import Row, Session, Value, read_row_on
 
 log = logging.getLogger("bds.db")
@@ -38,10 +37,6 @@ NOT_REPEATED = (psycopg.errors.QueryCanceled, PoolTimeout)
 
 Enter = Callable[[Pool, str], AbstractAsyncContextManager[Session]]
 T = TypeVar("T")
-
-
-class Behind(psycopg.OperationalError):
-    """The replica lacks changes that the request has to see."""
 
 
 @dataclass(slots=True)
@@ -101,84 +96,63 @@ class Readers:
         self.primary = primary
         self.history = History()
         self.replicas = [Replica(config, url, self.history) for url in config.read_database_urls]
-        self._max_lag = config.read_max_lag
-
-    async def start(self) -> None:
-        """Connect to the replicas that answer, and watch all of them.  A replica that does not answer is not an error."""
-        for replica in self.replicas:
-            await replica.start()
-
-    async def stop(self) -> None:
-        for replica in self.replicas:
-            await replica.stop()
 
     def states(self) -> dict[str, tuple[bool, float]]:
         """Whether each replica is up, and its lag in seconds, by name."""
-        return {replica.name: (replica.is_up, replica.lag) for replica in self.replicas}
+        return {each.name: (each.pulse.is_up, each.lag if each.pulse.is_up else math.inf) for each in self.replicas}
 
     def read(self, company: str, text: bytes, values: Sequence[Value], **how: bool) -> Awaitable[Row]:
         """Run a statement that gives one row, on behalf of a company.  how: see Pool.read."""
-        reads = self._reads(company)
-        if reads is None or reads.replica is None:
+        reads = READS.get()
+        if reads is None:
             return self.primary.read(company, text, values, **how)
-        return self._read(reads, reads.replica, company, text, values, **how)
+        if (pool := self._choose(reads, company)) is self.primary or reads.seen >= reads.required:
+            return pool.read(company, text, values, **how)
+        return self._read_checked(reads, company, text, values, prepare=how.get("prepare", True))
 
-    async def _read(self, reads: Reads, replica: Replica, company: str, text: bytes, values: Sequence[Value], **how: bool) -> Row:
-        if reads.seen < reads.required:
-            _note(reads, await replica.pool.read(company, POSITION, (company,)))
-        return await replica.pool.read(company, text, values, **how)
+    async def _read_checked(self, reads: Reads, company: str, text: bytes, values: Sequence[Value], *, prepare: bool) -> Row:
+        async with self._session(reads, company, Pool.session) as connection:
+            return await read_row_on(connection, text, values, prepare=prepare)
 
     def session(self, company: str, enter: Enter = Pool.session) -> AbstractAsyncContextManager[Session]:
         """A connection for a few statements, bound to a company.  enter: Pool.snapshot for a transaction with one snapshot."""
-        reads = self._reads(company)
-        if reads is None or reads.replica is None:
-            return enter(self.primary, company)
-        return self._session(reads, enter(reads.replica.pool, company), company)
+        reads = READS.get()
+        return enter(self.primary, company) if reads is None else self._session(reads, company, enter)
 
     @contextlib.asynccontextmanager
-    async def _session(self, reads: Reads, entered: AbstractAsyncContextManager[Session], company: str) -> AsyncIterator[Session]:
-        async with entered as connection:
-            if reads.seen < reads.required:
-                _note(reads, await read_row_on(connection, POSITION, (company,)))
+    async def _session(self, reads: Reads, company: str, enter: Enter) -> AsyncIterator[Session]:
+        async with enter(self._choose(reads, company), company) as connection:
+            if reads.replica and reads.seen < reads.required:
+                reads.seen = int((await read_row_on(connection, POSITION, (company,)))[0] or 0)
+                if reads.seen < reads.required:  # another replica may lack it, too; the primary has it
+                    raise NotUsable(f"the replica lacks change {reads.required}")
             yield connection
 
-    def _reads(self, company: str) -> Reads | None:
-        """How the current request reads; chooses the source with the first read."""
-        reads = READS.get()
-        if reads is not None and not reads.is_chosen:
-            reads.replica, reads.is_chosen = self._choose(company, reads.client), True
-        return reads
-
-    def _choose(self, company: str, client: str) -> Replica | None:
-        """The replica that serves all reads of the client in the company while it can."""
-        usable = [replica for replica in self.replicas if replica.is_up and replica.lag <= self._max_lag]
-        weights = {replica: hashlib.blake2b(f"{replica.name} {company} {client}".encode()).digest() for replica in usable}
-        return min(usable, key=weights.__getitem__, default=None)
+    def _choose(self, reads: Reads, company: str) -> Pool:
+        """The source of a request's reads, which its first read chooses."""
+        if not reads.is_chosen:
+            usable = (each for each in self.replicas if each.is_usable)
+            reads.replica = min(usable, key=lambda each: _weight(each.name, company, reads.client), default=None)
+            reads.is_chosen = True
+        return reads.replica.pool if reads.replica else self.primary
 
 
-def _note(reads: Reads, row: Row) -> None:
-    """Note the position that a replica has.  Raises Behind if it lacks the required one; another replica may lack it, too."""
-    reads.seen = int(row[0] or 0)
-    if reads.seen < reads.required:
-        raise Behind(f"the replica lacks change {reads.required}")
+def _weight(*words: str) -> bytes:
+    """Orders the replicas, for one client in one company the same at all times."""
+    return hashlib.blake2b(" ".join(words).encode()).digest()
 
 
 async def choose_url(config: Config, primary: str) -> str:
     """The connection string of the first replica that may serve a command now, otherwise of the primary."""
     history = History()
     for url in config.read_database_urls:
+        replica = Replica(config, url, history)
         try:
-            async with await _connect(primary) as connection:
-                await history.sample(connection)
-            async with await _connect(url) as connection:
-                row = await (await connection.execute(REPLAYED)).fetchone()
+            for source, measure in ((primary, history.sample), (url, replica.measure)):
+                async with await psycopg.AsyncConnection.connect(source, autocommit=True, **parameters(source)) as connection:
+                    await measure(connection)
         except psycopg.OperationalError as error:
             log.warning("a replica cannot be used: %s", type(error).__name__)
-            continue
-        if row is not None and history.lag(*row) <= config.read_max_lag:
+        if replica.lag <= config.read_max_lag:
             return url
     return primary
-
-
-async def _connect(url: str) -> psycopg.AsyncConnection[Any]:
-    return await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url))

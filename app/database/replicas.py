@@ -53,40 +53,31 @@ class History:
 
 
 class Replica:
-    """One replica.  lag: seconds, infinite until it is known.  is_up: whether it answered the last check, as a standby."""
+    """One replica.  lag: seconds, infinite until it is known."""
 
     def __init__(self, config: Config, url: str, history: History) -> None:
         place = conninfo_to_dict(url)
         self.name = ":".join(str(place[key]) for key in ("host", "port") if place.get(key)) or "local"
         self.pool = Pool(config, url, "bds_reader", config.pool_size, is_required=False)
+        self.pulse = Pulse(f"the replica {self.name}", url, self.pool, probe=self.measure)
         self.lag = math.inf
-        self._history = history
-        self._pulse = Pulse(f"the replica {self.name}", url, self, probe=self._measure)
-
-    @property
-    def is_up(self) -> bool:
-        return self._pulse.is_up
+        self._history, self._max_lag = history, config.read_max_lag
 
     async def start(self) -> None:
-        await self._pulse.start(required=False)
-        if self.is_up:
+        await self.pulse.start(required=False)
+        if self.pulse.is_up:
             await self.pool.open()
 
     async def stop(self) -> None:
-        await self._pulse.stop()
+        await self.pulse.stop()
         await self.pool.close()
 
-    def note_state(self, *, is_up: bool) -> None:
-        """Note whether the server answers; if it does not, break the connections of reads that can run elsewhere."""
-        if not is_up:
-            self.lag = math.inf
-            self.pool.hang_up()
-        self.pool.note_state(is_up=is_up)
+    @property
+    def is_usable(self) -> bool:
+        """Whether it answered the last check, as a standby, and lags by no more than BDS_READ_MAX_LAG."""
+        return self.pulse.is_up and self.lag <= self._max_lag
 
-    async def restore(self) -> None:
-        await self.pool.restore()
-
-    async def _measure(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    async def measure(self, connection: psycopg.AsyncConnection[Any]) -> None:
         """Measure the lag.  Raises NotUsable, psycopg.Error."""
         row = await (await connection.execute(REPLAYED, prepare=False)).fetchone()
         if row is None:

@@ -16,10 +16,10 @@ from app import formats
 from app.database.database import Database
 from app.errors import ServiceError
 from app.feed import work
+from app.feed.background import in_thread
 from app.feed.origin import Origin, file_name
 from app.feed.requests import Answer, Claim, answer, key_of
 from app.feed.selection import of_change_set, read_body
-from app.feed.threads import in_thread
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper

@@ -10,8 +10,8 @@ from uuid import UUID
 from app.database.database import Database
 from app.database.listing import listing
 from app.errors import ServiceError
+from app.feed.background import at_the_end
 from app.feed.run import cancel_import
-from app.feed.threads import at_the_end
 from app.wire.urls import read_page
 
 CANCEL_TIMEOUT = 5  # seconds that a cancel waits for the import to end

@@ -19,13 +19,13 @@ from app.database.database import Database
 from app.database.place import Place
 from app.errors import ServiceError
 from app.feed import background, reports
+from app.feed.background import at_the_end, in_thread
 from app.feed.origin import Origin
 from app.feed.requests import Claim, status_of
 from app.feed.revert import Revert
 from app.feed.run import Import, Moved
 from app.feed.selection import Selection
 from app.feed.small import Writers
-from app.feed.threads import at_the_end, in_thread
 from app.mapper.document import SourceConverter
 
 SMALL_BODY = 1 << 16  # bytes of a document that is read by the thread that runs it

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.feed import receive, reports, threads
+from app.feed import background, receive, reports
 from app.wire.coding import zstd
 from tests.service.serving import PATIENCE, Reply, Service, running, wait_until
 
@@ -390,7 +390,7 @@ def test_a_queued_import_can_be_cancelled(service: Service) -> None:
 
 def test_a_cancel_needs_no_import_thread(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = ThreadPoolExecutor(1)
-    monkeypatch.setattr(threads, "_threads", executor)
+    monkeypatch.setattr(background, "_threads", executor)
     with held(service):
         first = send(service, b'{"units": [{"code": "busy", "name": "n"}]}', Prefer="respond-async").headers["Location"]
         wait_until(lambda: executor._work_queue.empty() and bool(service.operator.rows("select from pg_locks where not granted")))
