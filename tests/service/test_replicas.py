@@ -259,10 +259,11 @@ def test_reads_that_run_on_a_lost_replica_or_wait_for_it_are_answered_by_the_pri
     paths = ("/c/demo/units", "/api/odata/demo/units(code='k1')", "/api/odata/demo/units") * 4
     with (
         served(pair, pool_size=2) as service,
-        psycopg.connect(pair.primary) as connection,
         ThreadPoolExecutor(len(paths)) as threads,
+        psycopg.connect(pair.primary) as connection,
     ):
         send(service, {"units": [{"code": "k1", "name": "K"}]})
+        wait_until(lambda: metric(service, "bds_replica_lag_seconds", pair.standby.directory.parent) < FAR)
         connection.execute("lock table data.units in access exclusive mode")
         connection.execute("select pg_current_xact_id(), pg_switch_wal()")
         pair.wait_for_replay()
