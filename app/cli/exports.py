@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from app.config import Config
-from app.database import connections, reads
+from app.database import connections
+from app.database.servers import reads
 from app.errors import ServiceError
 from app.export import content, to_xml
 from app.export.output import find_output, write

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import psycopg
 
 from app.database.database import Database
-from app.database.place import Place
+from app.database.servers.place import Place
 from app.errors import ServiceError
 from app.feed import background, reports
 from app.feed.background import at_the_end, in_thread

@@ -15,7 +15,7 @@ from aiohttp import web
 from app import metrics
 from app.auth.tokens import secrets_equal
 from app.database.database import Database
-from app.database.place import Place
+from app.database.servers.place import Place
 from app.errors import ServiceError
 from app.metrics import QUEUE_LIMIT, Backlog, Sampler
 from app.service.middleware import DATABASE

@@ -20,7 +20,7 @@ from aiohttp import web
 from app import logs, metrics
 from app.auth.login import ACTOR
 from app.database.database import Database
-from app.database.reads import on_a_replica
+from app.database.servers.reads import on_a_replica
 from app.errors import ALTERED, ERRORS, REPLACED, SQLSTATES, ServiceError, disk_full
 from app.odata.request import JsonFormat, error_content, refused_method
 from app.query.check.moments import GENERATION
@@ -123,7 +123,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Run the handler; a read may use a replica (app/database/reads.py)."""
+    """Run the handler; a read may use a replica (app/database/servers/reads.py)."""
     if request.method in READ_METHODS and (url := _without_slash(request)):
         return web.Response(status=308, headers={"Location": url})
     if request.method not in READ_METHODS or request[TARGET].area not in READ_AREAS:

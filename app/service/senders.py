@@ -11,8 +11,8 @@ from app.auth.gate import Gate, Identity
 from app.auth.login import Login, identify
 from app.changes.hub import Hub
 from app.changes.rows import Answer
-from app.database import reads
 from app.database.catalog import Entity
+from app.database.servers import reads
 from app.errors import ServiceError, UnknownEntity
 from app.metrics import Sampler
 from app.service.middleware import DATABASE, Handler

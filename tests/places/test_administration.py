@@ -18,7 +18,7 @@ from psycopg import sql
 
 from app.cli.main import main
 from app.database import embedded
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import administration
 from app.places.move import Move

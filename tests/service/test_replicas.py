@@ -22,8 +22,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from app import metrics
 from app.config import Config
-from app.database import embedded, migrate, pulse
-from app.database.replicas import History
+from app.database import embedded, migrate
+from app.database.pool import pulse
+from app.database.servers.replicas import History
 from tests.service.serving import Reply, Service, running, wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -329,7 +330,7 @@ def test_replicas_are_separated_by_spaces() -> None:
 
 def test_a_lag_is_the_age_of_what_has_not_been_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     history, now = History(), [100.0]
-    monkeypatch.setattr("app.database.replicas.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("app.database.servers.replicas.time.monotonic", lambda: now[0])
     assert history.lag(5, 7.0) == 7.0, "without samples the replica's own estimate"
     for at, written in ((100.0, 10), (101.0, 20), (102.0, 20), (103.0, 30)):
         history._samples.append((at, written))

@@ -4,8 +4,8 @@ A request reads from one server: its first read chooses a replica that answers a
 client reads a company from the same replica, so that a later read does not see earlier data.
 
 What fails on a replica is read again on the primary, with the whole request: the replica is lost or was promoted, which breaks its
-connections and refuses those that wait (app/database/pools.py); it lacks a position, a column or a right; recovery has cancelled
-the statement.  A request is not repeated if its answer has begun; nor if it took too long or found no free connection, to spare the
+connections and refuses those that wait (`Pool.note_state`); it lacks a position, a column or a right; recovery has cancelled the
+statement.  A request is not repeated if its answer has begun; nor if it took too long or found no free connection, to spare the
 primary.
 """
 
@@ -25,10 +25,10 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from app.config import Config
-from app.database.pools import REPEATABLE, Pool, parameters
-from app.database.pulse import NotUsable
-from app.database.replicas import History, Replica
-from app.database.session import Row, Session, Value, read_row_on
+from app.database.pool.pools import REPEATABLE, Pool, parameters
+from app.database.pool.pulse import NotUsable
+from app.database.pool.session import Row, Session, Value, read_row_on
+from app.database.servers.replicas import History, Replica
 
 log = logging.getLogger("bds.db")
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from app.database.session import Row, Session, Value
-from app.database.standing import StandingConnection
+from app.database.pool.session import Row, Session, Value
+from app.database.pool.standing import StandingConnection
 from app.tasks import cancel_and_wait
 
 LATE_CHECK = 1.0  # seconds between two looks at how long reads have waited

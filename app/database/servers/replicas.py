@@ -1,7 +1,7 @@
 """A read replica: whether it answers as a standby, how far it is behind, and its pool.
 
-app/database/reads.py chooses among replicas.  While one is down it serves nothing: the reads that wait for it or run there fail at
-once, and are repeated elsewhere.
+app/database/servers/reads.py chooses among replicas.  While one is down it serves nothing: reads that wait for it or run there fail
+at once, and are repeated elsewhere.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from app.config import Config
-from app.database.pools import Pool
-from app.database.pulse import NotUsable, Pulse
+from app.database.pool.pools import Pool
+from app.database.pool.pulse import NotUsable, Pulse
 
 HISTORY = 3_600  # samples of the primary's position, one a second; beyond the oldest one the replica's own clock gives the lag
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import psycopg
 
-from app.database.pools import Pool, parameters
-from app.database.session import Session
+from app.database.pool.pools import Pool, parameters
+from app.database.pool.session import Session
 from app.tasks import cancel_and_wait
 
 log = logging.getLogger("bds.db")

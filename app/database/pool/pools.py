@@ -22,9 +22,9 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolClosed
 
 from app.config import Config
-from app.database import pooler
-from app.database.lending import StandingConnections
-from app.database.session import Row, Session, Value, read_row_on
+from app.database.pool import pooler
+from app.database.pool.lending import StandingConnections
+from app.database.pool.session import Row, Session, Value, read_row_on
 
 WAIT, WAIT_DOWN = 30.0, 5.0  # seconds that a request waits for a connection; the second while the database is down
 GIVE_UP = 1.0  # seconds after which a pool stops reconnecting, until `restore`

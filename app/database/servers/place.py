@@ -7,7 +7,7 @@ an outage.
 
 Reads run as `bds_reader`, which may see the views of one company; imports as `bds_writer`, under row level security; keys and
 hooks as `bds_service`.  A session names its company in a statement before the one that reads, never in the same one, where a view
-may read the old setting first (app/database/pools.py).
+may read the old setting first (app/database/pool/pools.py).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import LiteralString
 import psycopg
 
 from app.config import Config
-from app.database import bell
 from app.database.catalog import MODEL
-from app.database.connections import RECONNECT, listen
-from app.database.directory import HOME
-from app.database.pools import Pool
-from app.database.pulse import Pulse, ping
-from app.database.reads import Readers
-from app.database.session import Session
-from app.database.writers import Writers
+from app.database.pool.listening import RECONNECT, listen
+from app.database.pool.pools import Pool
+from app.database.pool.pulse import Pulse, ping
+from app.database.pool.session import Session
+from app.database.pool.writers import Writers
+from app.database.servers import bell
+from app.database.servers.directory import HOME
+from app.database.servers.reads import Readers
 from app.tasks import cancel_and_wait
 
 FOLLOWERS = 3  # connections that read the change log for its followers
