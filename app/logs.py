@@ -54,7 +54,7 @@ def start(config: Config | None = None) -> None:
     handler.setFormatter(JsonFormatter() if is_json else TextFormatter())
     level = logging.INFO if config is None else logging.getLevelName(config.log_level.upper())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    logging.getLogger("psycopg.pool").setLevel(max(level, logging.ERROR))  # app/database/pulse.py logs an outage once
+    logging.getLogger("psycopg.pool").setLevel(max(level, logging.ERROR))  # app/database/pool/pulse.py logs an outage once
     logging.getLogger("aiohttp.access").disabled = True
     logging.captureWarnings(True)
 

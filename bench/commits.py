@@ -29,7 +29,7 @@ SINGLE = """\\set id random(:first, :last)
 \\set value random(1, 1000000000)
 update data.{} set name = 'name ' || :value where company_id = '{}' and id = :id;
 """
-KEEPER = "import asyncio, sys; from app.database import bell; asyncio.run(bell.keep(sys.argv[1]))"
+KEEPER = "import asyncio, sys; from app.database.servers import bell; asyncio.run(bell.keep(sys.argv[1]))"
 
 
 def measure(url: str, directory: Path) -> Iterator[Result]:

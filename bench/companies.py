@@ -18,7 +18,7 @@ import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.places import administration
 from bench.place import COMPANY, Place, Service, service
 from bench.table import Result, say, timed

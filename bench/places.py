@@ -24,7 +24,7 @@ import psycopg
 from app.auth.keys import hash_key, make_key
 from app.database import embedded, migrate
 from app.database.connections import connect
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.places import administration, dump, move
 from bench.company import PRODUCTS, no_show
 from bench.place import COMPANY, Place, service

@@ -71,6 +71,6 @@ end
 $$;
 comment on function shards.hold() is
     'Row trigger: takes a lock for which Citus waits before it moves the company, and raises BD002 after the move. On a cluster it '
-    'replaces the locks of app/database/place.py';
+    'replaces the locks of app/database/servers/place.py';
 revoke all on function shards.hold() from public;
 grant execute on function shards.hold() to bds_owner;

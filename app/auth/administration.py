@@ -16,7 +16,7 @@ from psycopg.rows import class_row
 from app.auth.gate import Identity
 from app.auth.passwords import Passwords, make_password
 from app.database.database import Database
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import administration
 from app.tasks import in_daemon

@@ -10,7 +10,7 @@ from app.changes.parameters import by_name
 from app.changes.rows import Answer
 from app.database.database import Database
 from app.database.listing import listing
-from app.database.session import Session
+from app.database.pool.session import Session
 from app.errors import QueryError
 from app.query.check.moments import check_generation
 from app.types.literals import INT8

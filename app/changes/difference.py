@@ -17,8 +17,8 @@ from app.changes.rows import Answer, read_limit
 from app.database.catalog import Catalog, Entity, Navigation
 from app.database.database import Database
 from app.database.past import Moment, Past, model_of, name_range
-from app.database.replicas import require_position
-from app.database.session import Session
+from app.database.pool.session import Session
+from app.database.servers.reads import require_position
 from app.errors import QueryError, about
 from app.query.check.moments import GENERATION, check_generation, moment_of, read_moment
 from app.query.check.query import Query

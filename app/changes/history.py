@@ -9,7 +9,7 @@ from app.changes.rows import reading, row_key
 from app.database.catalog import Catalog, Entity
 from app.database.database import Database
 from app.database.past import Moment, model_of
-from app.database.session import Session
+from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.query.check.query import Query
 from app.query.sql.statements import page

@@ -17,7 +17,7 @@ from app.auth.gate import Gate
 from app.changes.page import Elsewhere, Page, condition, read_page, read_start
 from app.changes.tail import Follower, Tail
 from app.database.database import Database
-from app.database.place import FOLLOWERS, Place
+from app.database.servers.place import FOLLOWERS, Place
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait
 

@@ -16,7 +16,7 @@ from app.changes.log_filter import LogChecker
 from app.changes.rows import Answer, list_query, listed, listing
 from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
-from app.database.session import Session, read_row_on
+from app.database.pool.session import Session, read_row_on
 from app.errors import ServiceError
 from app.query.check.query import Query
 from app.query.check.tree import Column, Comparison, Constant, Expression, Junction, Membership

@@ -13,7 +13,7 @@ from psycopg.sql import SQL, Composed
 
 from app.changes.log import CHANGES, ID_COLUMN, between, find_months, log_query, require_change_kept
 from app.database.catalog import Catalog
-from app.database.session import Session
+from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.query.check.query import Query
 from app.query.check.tree import Comparison, Constant, Expression, Junction, Order

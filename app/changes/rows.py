@@ -15,8 +15,8 @@ from app.changes.parameters import by_name
 from app.database.catalog import Catalog, Entity
 from app.database.database import Database
 from app.database.past import Moment, model_of, reading_past
-from app.database.replicas import require_position
-from app.database.session import Row, Session, read_row_on
+from app.database.pool.session import Row, Session, read_row_on
+from app.database.servers.reads import require_position
 from app.errors import QueryError, about
 from app.query.check.moments import check_generation, moment_of
 from app.query.check.query import Query

@@ -18,7 +18,7 @@ from app.changes.page import condition
 from app.changes.parameters import by_name
 from app.changes.tail import Events, Tail, encode
 from app.database.catalog import Catalog
-from app.database.connections import RECONNECT
+from app.database.pool.listening import RECONNECT
 from app.errors import QueryError, ServiceError
 from app.wire import answers
 

@@ -20,9 +20,9 @@ from typing import NamedTuple, Protocol
 import psycopg
 
 from app.changes.page import PAGE, Record, condition, fetch, tail_statement
-from app.database.connections import RECONNECT
 from app.database.database import Database
-from app.database.session import Session
+from app.database.pool.listening import RECONNECT
+from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.query.sql.parameters import Statement
 

@@ -9,7 +9,7 @@ import msgspec
 from app.database.database import Database
 from app.database.listing import listing
 from app.database.past import Moment, name_version
-from app.database.session import Session
+from app.database.pool.session import Session
 from app.errors import QueryError, ServiceError
 from app.query.check.moments import moment_of
 

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from app.cli import stdio
 from app.cli.tables import printable
 from app.database.connections import connect
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 
 MIN_WIDTH = 40
 COLUMNS = ("kind", "company_id", "entity", "object", "detail", "mend")

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from app.config import Config
-from app.database import connections, replicas
+from app.database import connections
+from app.database.servers import reads
 from app.errors import ServiceError
 from app.export import content, to_xml
 from app.export.output import find_output, write
@@ -26,7 +27,7 @@ def run(url: str, config: Config, company: str, entity: str, given: Mapping[str,
 
 
 async def _run(url: str, config: Config, company: str, entity: str, given: Mapping[str, str], out: BinaryIO, show: Show) -> None:
-    source = await replicas.choose_url(config, url)
+    source = await reads.choose_url(config, url)
     async with connections.snapshot(source, company) as (connection, catalog):
         if entity not in catalog and entity != WHOLE:
             raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")

@@ -13,8 +13,9 @@ from app.cli import stdio
 from app.config import Config
 from app.database import connections
 from app.database.catalog import Catalog
-from app.database.pools import SETTINGS, parameters
-from app.database.session import Session
+from app.database.pool.listening import RECONNECT, listen
+from app.database.pool.pools import SETTINGS, parameters
+from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait, interruptible
 
@@ -71,7 +72,7 @@ class Follower:
         return connection
 
     async def _listen(self, url: str) -> None:
-        async for notify in connections.listen(url, "bds_changes"):
+        async for notify in listen(url, "bds_changes"):
             if notify is None or notify.payload == self._company:
                 self._woken.set()
 
@@ -92,7 +93,7 @@ class Follower:
                 if not is_away:
                     stdio.message("bds: the database does not answer; waiting for it")
                 is_away = True
-                await asyncio.sleep(connections.RECONNECT)
+                await asyncio.sleep(RECONNECT)
 
     async def _print_new(self, connection: Session, catalog: Catalog) -> None:
         """Print new changes.  Raises ServiceError if the log does not continue at the position, BrokenPipeError."""

@@ -12,7 +12,7 @@ from app.cli.arguments import read_name
 from app.cli.command import Command, argument
 from app.config import Config
 from app.database import connections
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.places import administration, everywhere, rebalance
 from app.places.move import Move
 from app.types import exact_json

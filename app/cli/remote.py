@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from app.cli import stdio
 from app.cli.command import argument
 from app.config import Config
-from app.database.connections import RECONNECT
+from app.database.pool.listening import RECONNECT
 from app.errors import ERRORS, ServiceError
 from app.feed.origin import file_name
 from app.formats import begun_by

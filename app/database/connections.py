@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, LiteralString
 
 import psycopg
@@ -17,8 +17,9 @@ from psycopg.rows import tuple_row
 from app.config import Config
 from app.database import embedded, migrate
 from app.database.catalog import MODEL, Catalog
-from app.database.directory import HOME, PLACES
-from app.database.pools import IDLE_TIMEOUT, SETTINGS, configure, parameters
+from app.database.pool.listening import RECONNECT
+from app.database.pool.pools import IDLE_TIMEOUT, SETTINGS, configure, parameters
+from app.database.servers.directory import HOME, PLACES
 from app.errors import ServiceError
 
 log = logging.getLogger("bds.db")
@@ -28,7 +29,6 @@ ENTRY: LiteralString = """
     select p.url, d.phase is not distinct from 'departing'
     from bds.directory d join bds.places p on p.name = d.place where d.company_id = %s
 """
-RECONNECT = 0.5  # seconds between attempts of a listener
 DEPARTURE = 10.0  # seconds that a write waits for a company that is between two places
 DIRECTORY_POLL = 0.05  # seconds between two looks at the directory meanwhile
 STARTING = "the database is starting or recovering from a crash; waiting for it"
@@ -182,28 +182,3 @@ async def load_catalog(url: str) -> Catalog:
         row = await (await connection.execute(MODEL)).fetchone()
         assert row is not None
         return await asyncio.to_thread(Catalog.from_rows, *row)
-
-
-async def listen(
-    url: str, *channels: LiteralString, on_loss: Callable[[], None] = lambda: None
-) -> AsyncGenerator[psycopg.Notify | None, None]:
-    """Yield notifications on channels, forever; None after each connect, because notifications before it are lost.
-
-    on_loss: called whenever the connection is lost.
-    """
-    lost = False
-    while True:
-        try:
-            async with await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url, "bds listen")) as connection:
-                for channel in channels:
-                    await connection.execute(f"listen {channel}")
-                lost = False
-                yield None
-                async for notify in connection.notifies():
-                    yield notify
-        except psycopg.Error as error:
-            on_loss()
-            if not lost:
-                log.warning("the listening connection was lost: %s", type(error).__name__)
-            lost = True
-        await asyncio.sleep(RECONNECT)

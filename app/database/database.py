@@ -1,6 +1,6 @@
 """One process's access to the database: the places of companies, the catalog, notifications.
 
-What belongs to a company goes through `Database.place(company)`; accounts and the catalog are at home (app/database/place.py).
+What belongs to a company goes through `Database.place(company)`; accounts and the catalog are at home.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import Any, LiteralString
 import psycopg
 
 from app.config import Config
-from app.database import pooler
 from app.database.catalog import Catalog
-from app.database.connections import DEPARTURE, DIRECTORY_POLL, RECONNECT, load_catalog, resolve, still_moving
-from app.database.directory import HOME, REFRESH, Directory, Entry
-from app.database.place import Place
-from app.database.session import Row, Session, Value
+from app.database.connections import DEPARTURE, DIRECTORY_POLL, load_catalog, resolve, still_moving
+from app.database.pool import pooler
+from app.database.pool.listening import RECONNECT
+from app.database.pool.pools import Pool
+from app.database.pool.session import Row, Session, Value
+from app.database.servers.directory import HOME, REFRESH, Directory, Entry
+from app.database.servers.place import Place
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait, in_daemon
 
@@ -246,15 +248,15 @@ class Database:
 
         how: see Pool.read.
         """
-        return self.place(company).read(company, statement, values, **how)
+        return self.place(company).readers.read(company, statement, values, **how)
 
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""
-        return self.place(company).session(company)
+        return self.place(company).readers.session(company)
 
     def snapshot(self, company: str) -> AbstractAsyncContextManager[Session]:
         """The same in a transaction with one snapshot for all of its statements."""
-        return self.place(company).snapshot(company)
+        return self.place(company).readers.session(company, Pool.snapshot)
 
     def service(self) -> AbstractAsyncContextManager[Session]:
         """A connection for accounts, bound to no company."""

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from app.auth.gate import Identity
 from app.database.database import Database
-from app.database.replicas import require_position
+from app.database.servers.reads import require_position
 from app.errors import ServiceError, UnknownEntity
 from app.export import to_pdf, to_xml
 from app.export.custom import ExportTemplate

@@ -1,7 +1,9 @@
 """The feed: an import document arrives, is cut into records, staged by COPY, and compared and written by the database.
 
-    receive.py       imports over HTTP: the body, the report, lists of imports and errors, cancel
-    background.py    imports as background tasks, which end with the service
+    receive.py       requests for imports and reverts: options, headers, the body (requests.py: those with an Idempotency-Key)
+    work.py          what such a request does: stages the body as it arrives, compares and writes
+    background.py    imports as background tasks, which end with the service, and their threads
+    reports.py       the report, lists of imports and errors, cancel
     run.py           Import: begin -> receive -> received -> run, or fail; the states of an import
     staging.py       bytes -> records -> lines -> COPY into the staging tables
     converter.py       the source of a mapper -> an import document

@@ -1,4 +1,4 @@
-"""Imports over HTTP as background tasks: an import goes on when its client leaves, and ends with the service."""
+"""Imports over HTTP as background tasks, and their threads: an import goes on when its client leaves, and ends with the service."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -27,9 +28,23 @@ STOP_INTERVAL = 0.5  # seconds until an import that has not stopped is stopped a
 
 Report = dict[str, Any]
 
+T = TypeVar("T")
+
+_threads = ThreadPoolExecutor(32, thread_name_prefix="import")
+_ends = ThreadPoolExecutor(4, thread_name_prefix="import end")  # for the ends of imports, which must not wait for running ones
 _unkept: deque[tuple[Import, BaseException | None]] = deque()  # imports whose end could not be stored; a thread works on the first
 _unkept_lock = threading.Lock()
 _tasks: dict[asyncio.Task[Report], Import] = {}  # asyncio itself keeps no task alive
+
+
+async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """Run work for an import, so that other requests go on."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
+
+
+async def at_the_end(work: Callable[..., T], *arguments: Any) -> T:
+    """Run work that ends an import, even if the current task is cancelled meanwhile."""
+    return await asyncio.shield(asyncio.get_running_loop().run_in_executor(_ends, work, *arguments))
 
 
 def start(importing: Import, work: Coroutine[Any, Any, Report]) -> asyncio.Task[Report]:

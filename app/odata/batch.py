@@ -24,7 +24,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from app.database.database import Database
-from app.database.session import Session
+from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.odata.plan import get_plan
 from app.odata.request import JsonFormat, error_content, is_batch

@@ -17,10 +17,10 @@ from aiohttp import web
 from psycopg.pq.abc import PGresult
 
 from app.database.database import Database
-from app.database.direct import DirectConnection
 from app.database.past import Moment, open_past, reading_past
-from app.database.replicas import require_position
-from app.database.session import Session, read_row_on
+from app.database.pool.direct import DirectConnection
+from app.database.pool.session import Session, read_row_on
+from app.database.servers.reads import require_position
 from app.errors import QueryError
 from app.odata.plan import Plan, get_plan
 from app.odata.request import Kind

@@ -7,8 +7,8 @@ from typing import Any, LiteralString
 import psycopg
 
 from app.database.connections import connect, one_row, one_value
-from app.database.directory import HOME
-from app.database.place import STATE, difference
+from app.database.servers.directory import HOME
+from app.database.servers.place import STATE, difference
 from app.errors import ServiceError
 from app.places import cluster
 from app.places.cluster import ADD, BECOME, migrate_for

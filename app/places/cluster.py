@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from app.database import migrate
 from app.database.connections import connect, one_value
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
 
 SHARDS = 32  # into which the tables of a new cluster are divided, a power of 2

@@ -22,7 +22,7 @@ import psycopg
 from psycopg import sql
 
 from app.database.connections import connect
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
 
 SCANS = {"Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Heap Scan", "Bitmap Index Scan", "Tid Scan", "Sample Scan"}

@@ -26,8 +26,8 @@ from typing import Any, LiteralString
 import psycopg
 
 from app.database.connections import connect, one_row, one_value
-from app.database.directory import HOME, REFRESH
-from app.database.place import EMPTY, STATE, difference
+from app.database.servers.directory import HOME, REFRESH
+from app.database.servers.place import EMPTY, STATE, difference
 from app.errors import ServiceError
 from app.places import cluster
 from app.places.replication import POLL, Replication

@@ -18,7 +18,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from app.database.connections import connect, one_value
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import administration, cluster
 from app.places.move import GRACE, TURN

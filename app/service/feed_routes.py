@@ -6,7 +6,7 @@ from aiohttp import web
 
 from app.changes import versions
 from app.errors import ServiceError
-from app.feed import receive
+from app.feed import receive, reports
 from app.feed.proposal import Sender
 from app.feed.requests import REPLAYED, Answer
 from app.mapper import store as mappers
@@ -27,25 +27,25 @@ async def import_document(request: web.Request) -> web.StreamResponse:
 
 def _response(company: str, sender: Sender, answer: Answer) -> web.Response:
     headers = {"Location": f"/api/{company}/imports/{answer.report['importId']}", **(REPLAYED if answer.is_replayed else {})}
-    body = receive.dump(sender.shown(answer.report))
+    body = reports.dump(sender.shown(answer.report))
     return web.Response(status=answer.status, body=body, content_type="application/json", headers=headers)
 
 
 async def imports(request: web.Request) -> web.StreamResponse:
     (company, sender), options = await require_proposal(request), urls.decode_query(request.rel_url.raw_path_qs)
-    page = await receive.imports(request.app[DATABASE], company, options, sender.own)
-    return await answers.send(request, receive.dump(page), JSON)
+    page = await reports.imports(request.app[DATABASE], company, options, sender.own)
+    return await answers.send(request, reports.dump(page), JSON)
 
 
 async def import_report(request: web.Request) -> web.StreamResponse:
     company, sender = await require_proposal(request)
-    report = await receive.show(request.app[DATABASE], company, request.match_info["id"], sender.own)
-    return await answers.send(request, receive.dump(sender.shown(report)), JSON)
+    report = await reports.show(request.app[DATABASE], company, request.match_info["id"], sender.own)
+    return await answers.send(request, reports.dump(sender.shown(report)), JSON)
 
 
 async def cancel_import(request: web.Request) -> web.StreamResponse:
     company, _ = await require_import(request)
-    await receive.cancel(request.app[DATABASE], company, request.match_info["id"])
+    await reports.cancel(request.app[DATABASE], company, request.match_info["id"])
     return web.Response(status=204)
 
 
@@ -62,14 +62,14 @@ async def revert(request: web.Request) -> web.StreamResponse:
 
 async def import_errors(request: web.Request) -> web.StreamResponse:
     (company, sender), options = await require_proposal(request), urls.decode_query(request.rel_url.raw_path_qs)
-    page = await receive.errors(request.app[DATABASE], company, request.match_info["id"], options, sender.own)
-    return await answers.send(request, receive.dump(page), JSON)
+    page = await reports.errors(request.app[DATABASE], company, request.match_info["id"], options, sender.own)
+    return await answers.send(request, reports.dump(page), JSON)
 
 
 async def mapper_list(request: web.Request) -> web.StreamResponse:
     company, _ = await require_import(request)
     limit, offset = urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
-    return await answers.send(request, receive.dump(await mappers.listed(request.app[DATABASE], company, limit, offset)), JSON)
+    return await answers.send(request, reports.dump(await mappers.listed(request.app[DATABASE], company, limit, offset)), JSON)
 
 
 async def mapper_text(request: web.Request) -> web.StreamResponse:
@@ -104,14 +104,14 @@ async def preview_mapper(request: web.Request) -> web.StreamResponse:
 
 async def version_list(request: web.Request) -> web.StreamResponse:
     company, page = await require_read(request), urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
-    return await answers.send(request, receive.dump(await versions.listed(request.app[DATABASE], company, *page)), JSON)
+    return await answers.send(request, reports.dump(await versions.listed(request.app[DATABASE], company, *page)), JSON)
 
 
 async def show_version(request: web.Request) -> web.StreamResponse:
     company = await require_read(request)
     urls.refuse_options(request.rel_url.raw_path_qs)
     found = await versions.show(request.app[DATABASE], company, request.match_info["name"])
-    return await answers.send(request, receive.dump(found), JSON)
+    return await answers.send(request, reports.dump(found), JSON)
 
 
 async def put_version(request: web.Request) -> web.StreamResponse:

@@ -9,7 +9,7 @@ from typing import LiteralString
 import psycopg
 
 from app.database.database import Database
-from app.database.place import Place
+from app.database.servers.place import Place
 
 log = logging.getLogger("bds.maintenance")
 

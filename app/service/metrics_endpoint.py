@@ -15,7 +15,7 @@ from aiohttp import web
 from app import metrics
 from app.auth.tokens import secrets_equal
 from app.database.database import Database
-from app.database.place import Place
+from app.database.servers.place import Place
 from app.errors import ServiceError
 from app.metrics import QUEUE_LIMIT, Backlog, Sampler
 from app.service.middleware import DATABASE
@@ -54,7 +54,7 @@ def _is_local(request: web.Request) -> bool:
 
 async def show_metrics(database: Database, sampler: Sampler, request: web.Request) -> web.Response:
     """Answer with all metrics of all processes."""
-    sampler.sample(database.pools(), database.limits(), database.home.replicas.states())
+    sampler.sample(database.pools(), database.limits(), database.home.readers.states())
     is_up = await database.home.answers()
     serving = [place for place in database.places() if not place.problem(database.home)]
     backlogs = await asyncio.gather(*(_read_backlog(place) for place in serving)) if is_up else []
@@ -82,7 +82,7 @@ async def run_sampling(database: Database, sampler: Sampler) -> None:
     """Sample every INTERVAL seconds, forever; a failed sample is logged."""
     while True:
         try:
-            sampler.sample(database.pools(), database.limits(), database.home.replicas.states())
+            sampler.sample(database.pools(), database.limits(), database.home.readers.states())
         except Exception:
             log.exception("a metrics sample failed")
         await asyncio.sleep(INTERVAL)

@@ -16,12 +16,11 @@ from itertools import count
 
 import psycopg
 from aiohttp import web
-from psycopg_pool import PoolTimeout
 
 from app import logs, metrics
 from app.auth.login import ACTOR
 from app.database.database import Database
-from app.database.replicas import READS, Reads
+from app.database.servers.reads import on_a_replica
 from app.errors import ALTERED, ERRORS, REPLACED, ServiceError, disk_full, of_database
 from app.odata.request import JsonFormat, error_content, refused_method
 from app.query.check.moments import GENERATION
@@ -124,27 +123,15 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Run the handler; a read may use a replica, and what fails there is read from the primary."""
+    """Run the handler; a read may use a replica (app/database/servers/reads.py)."""
     if request.method in READ_METHODS and (url := _without_slash(request)):
         return web.Response(status=308, headers={"Location": url})
     if request.method not in READ_METHODS or request[TARGET].area not in READ_AREAS:
         return await handler(request)
     position = _read_position(request)
-    if not request.app[DATABASE].home.replicas:
+    if not request.app[DATABASE].home.readers.replicas:
         return await handler(request)
-    reads = Reads(request.remote or "", position)
-    token = READS.set(reads)
-    try:
-        return await handler(request)
-    except psycopg.Error as error:
-        # its model may be behind, a conflict with recovery may have cancelled the statement, or the replica is lost
-        if reads.replica is None or request.writer.output_size or isinstance(error, (psycopg.errors.QueryCanceled, PoolTimeout)):
-            raise
-        log.info("request %s reads again, from the primary: %s", request[REQUEST_ID], type(error).__name__)
-        reads.only_primary, reads.replica = True, None
-        return await handler(request)
-    finally:
-        READS.reset(token)
+    return await on_a_replica(lambda: handler(request), request.remote or "", position, lambda: request.writer.output_size)
 
 
 def _without_slash(request: web.Request) -> str | None:

@@ -11,8 +11,8 @@ from app.auth.gate import Gate, Identity
 from app.auth.login import Login, identify
 from app.changes.hub import Hub
 from app.changes.rows import Answer
-from app.database import replicas
 from app.database.catalog import Entity
+from app.database.servers import reads
 from app.errors import ServiceError, UnknownEntity
 from app.feed.proposal import Sender
 from app.metrics import Sampler
@@ -40,7 +40,7 @@ def with_current_catalog(handler: Handler) -> Handler:
                 if not await request.app[DATABASE].learn(error.name):
                     raise
             except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.DeadlockDetected):
-                if request.writer.output_size or replicas.was_read():
+                if request.writer.output_size or reads.is_on_a_replica():
                     raise
                 await request.app[DATABASE].reload()
         return await handler(request)

@@ -29,6 +29,7 @@ from app import metrics
 from app.config import Config
 from app.database import connections
 from app.database.database import Database
+from app.database.pool.listening import RECONNECT
 from app.errors import ServiceError
 from app.feed.background import stop_imports
 from app.metrics import Sampler
@@ -265,7 +266,7 @@ async def _open_started(config: Config) -> Database:
         except psycopg.OperationalError:
             if start is None or not start.goes_on():
                 raise
-        await asyncio.sleep(connections.RECONNECT)
+        await asyncio.sleep(RECONNECT)
 
 
 def stop_event(lifeline: Lifeline | None) -> asyncio.Event:

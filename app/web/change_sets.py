@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.changes.change_sets import read_page
-from app.database.session import Session
+from app.database.pool.session import Session
 from app.web.page import PageRequest
 from app.web.row_names import Row
 

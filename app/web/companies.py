@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from app.auth import administration
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.web.forms import Form, initial_form
 from app.web.page import PageRequest, see_other
 from app.web.view import local_url

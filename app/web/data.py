@@ -15,7 +15,7 @@ from aiohttp import web
 from app.changes.rows import ID, list_query, reading
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.database.past import Moment, model_of
-from app.database.session import Session
+from app.database.pool.session import Session
 from app.errors import QueryError, ServiceError, UnknownEntity, about
 from app.export.row_formats import shown_decimal
 from app.query.check import moments

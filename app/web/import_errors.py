@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from app.feed import receive
+from app.feed import reports
 from app.web.page import PageRequest
 from app.wire.streams import STREAMS, stream
 
@@ -48,7 +48,7 @@ async def read_errors(page: PageRequest, id: str, code: str, limit: int, offset:
 async def download(page: PageRequest) -> web.StreamResponse:
     """All errors that are kept, or those of a code, as CSV."""
     id = page.path_variables["id"]
-    await receive.show(page.database, page.company, id)  # raises not_found
+    await reports.show(page.database, page.company, id)  # raises not_found
     headers = {
         "Content-Type": "text/csv; charset=utf-8; header=present",
         "Content-Disposition": f'attachment; filename="errors-{id}.csv"',

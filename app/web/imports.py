@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from app.errors import ServiceError
-from app.feed import receive, undone
+from app.feed import receive, reports, undone, work
 from app.feed.origin import Origin, file_name
 from app.formats import READABLE_LABELS, begun_by
 from app.mapper import store
@@ -50,7 +50,7 @@ async def upload(page: PageRequest) -> web.StreamResponse:
         dry_run = form["dryRun"] == "true"
         mapper = form["mapper"] if form["mapper"] and not form["mapper"].startswith(EXPORTED) else None
         origin = Origin(page.identity.actor, file_name(upload.file_name), mapper)
-        _, report = await receive.import_body(page.database, page.company, origin, bodies, source, dry_run=dry_run, is_async=True)
+        _, report = await work.import_body(page.database, page.company, origin, bodies, source, dry_run=dry_run, is_async=True)
     except ServiceError as error:
         # malformed_request is about the form; other errors are about the file in it, and the report has them
         if "importId" in error.more and error.code != "malformed_request":
@@ -83,7 +83,7 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 async def report(page: PageRequest) -> web.StreamResponse:
     """The progress or the report of an import."""
     offset, id, code = page.offset(), page.path_variables["id"], page.query.get("code", "")
-    found = await receive.show(page.database, page.company, id)
+    found = await reports.show(page.database, page.company, id)
     errors = await import_errors.read_errors(page, id, code, ERRORS + 1, offset)
     return page.render(
         "import.html",
@@ -107,7 +107,7 @@ async def report(page: PageRequest) -> web.StreamResponse:
 
 async def cancel(page: PageRequest) -> web.StreamResponse:
     await page.form()
-    await receive.cancel(page.database, page.company, page.path_variables["id"])
+    await reports.cancel(page.database, page.company, page.path_variables["id"])
     return page.redirect(f"/imports/{page.path_variables['id']}", flash="import-cancelled")
 
 
@@ -115,7 +115,7 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
     """The list of imports with the upload form."""
     offset = page.offset()
     options = [("limit", str(PAGE)), ("offset", str(offset))]
-    imports = await receive.imports(page.database, page.company, options)
+    imports = await reports.imports(page.database, page.company, options)
     return page.render(
         "imports.html",
         form.status,

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from app.changes.rows import ID
 from app.errors import ServiceError
-from app.feed import receive, undone
+from app.feed import undone, work
 from app.feed.selection import LISTS, SWITCHES, VERSIONS, read_body
 from app.query.check.moments import absolute
 from app.types.literals import INT8
@@ -48,7 +48,7 @@ async def begin(page: PageRequest) -> web.StreamResponse:
     if "after" in given:
         given["to"] = await _end_of_transaction(page, given.pop("after"))
     selection = read_body(msgspec.json.encode(given))
-    _, report = await receive.revert(page.database, page.company, page.identity.actor, selection, is_async=True)
+    _, report = await work.revert(page.database, page.company, page.identity.actor, selection, is_async=True)
     return page.redirect(f"/imports/{report['importId']}")
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from app.database.database import Database
 from app.database.listing import listing
-from app.database.session import Session
+from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.webhooks.hook import Hook, check_address, invalid, read_members
 

@@ -24,9 +24,9 @@ import psycopg
 from app import metrics
 from app.config import DAY
 from app.database.catalog import Catalog
-from app.database.connections import RECONNECT
 from app.database.database import Database
-from app.database.place import WORKERS, Place
+from app.database.pool.listening import RECONNECT
+from app.database.servers.place import WORKERS, Place
 from app.tasks import cancel_and_wait
 from app.webhooks.hook import fit
 from app.webhooks.send import Delivery, Outcome, Sender

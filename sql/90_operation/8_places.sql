@@ -227,7 +227,7 @@ as $$
 $$;
 comment on function bds_operation.writers_of_others() is
     'Transactions that have written what needs no turn, or have locked rows to write it: hooks, deliveries, mappers; '
-    'app/database/place.py tells who waits for them';
+    'app/database/servers/place.py tells who waits for them';
 
 create function bds_operation.arrive(header jsonb, clock jsonb)
     returns void

@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from app.config import Config
 from app.database import connections, migrate
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.places import administration, cluster, rebalance
 from tests.conftest import CITUS_URL, Operator
 

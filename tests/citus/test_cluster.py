@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from app.database.connections import one_value
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import administration, cluster, rebalance
 from app.places.move import GRACE, Move

@@ -11,7 +11,7 @@ import pytest
 from app.cli import doctor
 from app.database import connections
 from app.database.connections import one_value
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import cluster, rebalance
 from app.places.move import Move

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from app.database import bell
+from app.database.servers import bell
 from tests.conftest import Operator
 from tests.service.serving import wait_until
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 Connect = Callable[..., "psycopg.Connection"]
 INSERT = "insert into data.units (code, name) values (%s, 'unit')"
-KEEPER = "import asyncio, sys; from app.database import bell; asyncio.run(bell.keep(sys.argv[1]))"
+KEEPER = "import asyncio, sys; from app.database.servers import bell; asyncio.run(bell.keep(sys.argv[1]))"
 PATIENCE = 20.0  # seconds after which a bell counts as missing
 
 

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 import uvloop
 
-from app.database import direct as direct_connections
-from app.database.direct import DirectConnection
-from app.database.session import Session
+from app.database.pool import direct as direct_connections
+from app.database.pool.direct import DirectConnection
+from app.database.pool.session import Session
 from tests.conftest import Operator
 from tests.service.serving import wait_until
 

@@ -10,7 +10,7 @@ import pytest
 from app.config import Config
 from app.database import connections
 from app.database.database import Database
-from app.database.pools import Pool
+from app.database.pool.pools import Pool
 from tests.conftest import Operator
 
 SHOW = "show idle_in_transaction_session_timeout"

@@ -17,9 +17,9 @@ import uvloop
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from app.config import Config
-from app.database import direct, pools, standing
-from app.database.pools import Pool
-from app.database.session import Row
+from app.database.pool import direct, pools, standing
+from app.database.pool.pools import Pool
+from app.database.pool.session import Row
 from tests.conftest import Operator
 from tests.service.serving import wait_until
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from app.database import connections
 from app.database.catalog import Catalog
-from app.database.writers import Writers
+from app.database.pool.writers import Writers
 from app.feed.run import Import
 from tests.conftest import Operator
 

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.feed import receive
+from app.feed import background, receive, reports
 from app.wire.coding import zstd
 from tests.service.serving import PATIENCE, Reply, Service, running, wait_until
 
@@ -320,7 +320,7 @@ def test_a_failed_answer_names_the_import_which_goes_on(service: Service, monkey
         raise psycopg.OperationalError("the connection was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(receive, "show", lost)
+        patch.setattr(reports, "show", lost)
         reply = send(service, b'{"units": [{"code": "goes on", "name": "g"}]}', Prefer="respond-async")
     assert (reply.status, reply.json["code"]) == (503, "busy")
     path = f"/api/demo/imports/{reply.json['importId']}"
@@ -389,14 +389,14 @@ def test_a_queued_import_can_be_cancelled(service: Service) -> None:
 
 
 def test_a_cancel_needs_no_import_thread(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = ThreadPoolExecutor(1)
-    monkeypatch.setattr(receive, "_threads", threads)
+    executor = ThreadPoolExecutor(1)
+    monkeypatch.setattr(background, "_threads", executor)
     with held(service):
         first = send(service, b'{"units": [{"code": "busy", "name": "n"}]}', Prefer="respond-async").headers["Location"]
-        wait_until(lambda: threads._work_queue.empty() and bool(service.operator.rows("select from pg_locks where not granted")))
+        wait_until(lambda: executor._work_queue.empty() and bool(service.operator.rows("select from pg_locks where not granted")))
         assert service.ask(first, "DELETE").status == 204
         assert service.ask(first).json["state"] == "cancelled"
-    threads.shutdown()
+    executor.shutdown()
 
 
 def test_maintenance_goes_on_after_a_failed_step(service: Service) -> None:

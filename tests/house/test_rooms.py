@@ -84,16 +84,25 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         pytest.fail(" -> ".join(circle.args[1]))
 
 
-def test_a_query_is_parsed_then_checked_then_made_sql() -> None:
-    steps = ("parse", "check", "sql")
+@pytest.mark.parametrize(
+    ("package", "steps"),
+    [
+        ("query", ("parse", "check", "sql")),  # a query is parsed, then checked, then made SQL
+        ("database", ("pool", "servers", "connections", "database")),  # a pool knows no servers, a server no other place
+    ],
+)
+def test_rooms_of_a_package_import_only_earlier_ones(package: str, steps: tuple[str, ...]) -> None:
     for name, others in graph().items():
         parts = name.split(".")
-        if parts[1] == "query" and len(parts) > 2:
-            later = tuple(f"app.query.{step}" for step in steps[steps.index(parts[2]) + 1 :])
-            assert not [other for other in others if other.startswith(later)], name
+        if parts[1] == package and len(parts) > 2 and parts[2] in steps:
+            later = {f"app.{package}.{step}" for step in steps[steps.index(parts[2]) + 1 :]}
+            assert not [other for other in others if ".".join(other.split(".")[:3]) in later], name
 
 
-@pytest.mark.parametrize("package", ["cli", "database", "places", "query/parse", "query/check", "query/sql", "service"])
+@pytest.mark.parametrize(
+    "package",
+    [*("cli", "database", "database/pool", "database/servers", "places", "query/parse", "query/check", "query/sql", "service")],
+)
 def test_the_description_of_a_large_package_names_its_modules(package: str) -> None:
     words = set(re.findall(r"\w+", ast.get_docstring(ast.parse((APP / package / "__init__.py").read_text(encoding="utf-8"))) or ""))
     assert {path.stem for path in (APP / package).glob("*.py")} - {"__init__"} <= words

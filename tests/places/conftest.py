@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from app.database import embedded
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.places import administration
 from app.places.move import Move
 from tests.conftest import TEMPLATE, Operator, make_template

@@ -19,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 
 from app.cli.main import main
 from app.database import embedded
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import administration, cluster
 from app.places.move import Move

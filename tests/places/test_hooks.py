@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places.move import Move
 from tests.places.conftest import COMPANY, Places

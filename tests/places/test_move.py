@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from tests.database.aging import age
 from tests.places.conftest import COMPANY, Places
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.database.directory import HOME
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import everywhere
 from tests.places.conftest import Places

@@ -18,7 +18,7 @@ import pytest
 
 from app.config import Config
 from app.database.database import Database
-from app.database.directory import HOME, Directory, Entry
+from app.database.servers.directory import HOME, Directory, Entry
 from app.places import administration
 from app.places.move import Move
 from tests.changes.following import following

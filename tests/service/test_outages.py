@@ -21,8 +21,8 @@ from psycopg.conninfo import make_conninfo
 
 from app.config import Config
 from app.database import embedded, migrate
-from app.database.pools import Pool
-from app.database.pulse import Pulse
+from app.database.pool.pools import Pool
+from app.database.pool.pulse import Pulse
 from tests.feed.test_restart import Own
 from tests.service.serving import PATIENCE, running, wait_until
 
@@ -167,7 +167,7 @@ def test_sessions_that_were_ended_while_idle_are_not_used(database_url: str) -> 
 
 
 def test_connections_have_timeouts_unless_the_connection_string_sets_them(database_url: str) -> None:
-    from app.database.pools import parameters
+    from app.database.pool.pools import parameters
 
     assert parameters(database_url)["connect_timeout"] == 10
     own = make_conninfo(database_url, connect_timeout=3, application_name="mine")

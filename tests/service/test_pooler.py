@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from app.config import Config
 from app.database.database import Database
-from app.database.pooler import PoolerError, shares_processes
+from app.database.pool.pooler import PoolerError, shares_processes
 from tests.conftest import Operator
 from tests.service.serving import Service, running, unused_port, wait_until
 

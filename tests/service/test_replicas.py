@@ -1,13 +1,15 @@
-"""Reads from a replica: a standby made by pg_basebackup, whose replay is paused, which is stopped, started and promoted."""
+"""Reads from a replica: a standby made by pg_basebackup, whose replay is paused, which is stopped, killed, started and promoted."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import tempfile
-import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +20,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from app import metrics
 from app.config import Config
 from app.database import embedded, migrate
-from app.database.replicas import History
+from app.database.pool import pulse
+from app.database.servers.replicas import History
 from tests.service.serving import Reply, Service, running, wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -47,6 +51,25 @@ class Standby:
         with psycopg.connect(self.url, autocommit=True) as connection:
             row = connection.execute(statement.encode()).fetchone()
         return row[0] if row else None
+
+    @contextmanager
+    def lost(self, how: signal.Signals) -> Iterator[None]:
+        """Kill all processes of the server with SIGKILL, or halt them with SIGSTOP; they go on after the block."""
+        server = int((self.directory / "postmaster.pid").read_text().split()[0])
+        others = self.query("select array_agg(pid) from pg_stat_activity where pid <> pg_backend_pid()")
+        processes = [server, *others]
+        for process in processes:
+            os.kill(process, how)
+        try:
+            yield
+        finally:
+            if how is signal.SIGKILL:
+                for file in (self.directory / "postmaster.pid", *self.directory.parent.glob(".s.PGSQL.*.lock")):
+                    file.unlink()  # PostgreSQL takes a process that nobody has waited for as alive
+                self.start()
+            else:
+                for process in processes:
+                    os.kill(process, signal.SIGCONT)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -127,10 +150,10 @@ def pair(primary: str) -> Iterator[Pair]:
 
 
 @contextmanager
-def served(pair: Pair, *, max_lag: float = FAR, replicas: str | None = None) -> Iterator[Service]:
+def served(pair: Pair, *, max_lag: float = FAR, replicas: str | None = None, **settings: Any) -> Iterator[Service]:
     """The service with the replica, once it uses it."""
     uri = replicas or uri_of(pair.standby)
-    with running(pair.primary, company=None, read_database_url=uri, read_max_lag=max_lag) as service:
+    with running(pair.primary, company=None, read_database_url=uri, read_max_lag=max_lag, **settings) as service:
         pair.wait_for_replay()
         yield service
 
@@ -167,7 +190,8 @@ def codes(service: Service, **headers: str) -> set[str]:
 def metric(service: Service, name: str, directory: Path) -> float:
     """A metric of the replica whose socket is in `directory`."""
     lines = service.ask("/metrics").body.decode().splitlines()
-    return float(next(line for line in lines if line.startswith(f'{name}{{replica="{directory}')).rpartition(" ")[2])
+    starts = tuple(f'{name}{{replica="{directory}{end}' for end in (":", '"'))  # with a port or without one
+    return float(next(line for line in lines if line.startswith(starts)).rpartition(" ")[2])
 
 
 def test_reads_come_from_the_replica_and_position_brings_what_was_written(pair: Pair) -> None:
@@ -223,23 +247,36 @@ def test_a_replica_that_is_away_costs_nothing_and_comes_back(pair: Pair) -> None
             wait_until(lambda: "d2" not in codes(service))
 
 
-def test_a_read_whose_replica_is_lost_meanwhile_is_answered_by_the_primary(pair: Pair) -> None:
-    """The read waits for a lock that the standby has replayed, when the standby is killed."""
-    with served(pair) as service, psycopg.connect(pair.primary) as connection:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_reads_that_run_on_a_lost_replica_or_wait_for_it_are_answered_by_the_primary(
+    pair: Pair, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some reads wait for a lock that the standby has replayed, others for their connections, when the standby is lost.
+
+    One that is killed is noticed without a check; one that stands still, as after a loss of power, with the next check.
+    """
+    if how is signal.SIGKILL:
+        monkeypatch.setattr(pulse, "INTERVAL", FAR)
+    paths = ("/c/demo/units", "/api/odata/demo/units(code='k1')", "/api/odata/demo/units") * 4
+    with (
+        served(pair, pool_size=2) as service,
+        ThreadPoolExecutor(len(paths)) as threads,
+        psycopg.connect(pair.primary) as connection,
+    ):
+        send(service, {"units": [{"code": "k1", "name": "K"}]})
+        wait_until(lambda: metric(service, "bds_replica_lag_seconds", pair.standby.directory.parent) < FAR)
         connection.execute("lock table data.units in access exclusive mode")
-        row = connection.execute("select pg_current_xact_id(), pg_switch_wal()").fetchone()
-        assert row is not None
+        connection.execute("select pg_current_xact_id(), pg_switch_wal()")
         pair.wait_for_replay()
-        found: list[Reply] = []
-        reader = threading.Thread(target=lambda: found.append(service.ask("/c/demo/units")))
-        reader.start()
-        waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
-        wait_until(lambda: pair.standby.query(waiting) > 0)
-        pair.standby.stop("immediate")
-        connection.rollback()
-        reader.join()
-        assert found[0].status == 200
-    pair.standby.start()
+        replies = [threads.submit(service.ask, path) for path in paths]
+        waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and backend_type = 'client backend'"
+        wait_until(lambda: pair.standby.query(waiting) == 2 and metrics.http.in_progress == len(paths))
+        with pair.standby.lost(how):
+            connection.rollback()
+            lost = time.monotonic()
+            assert {reply.result().status for reply in replies} == {200}
+            assert time.monotonic() - lost < 5 - 1, "seconds, far below those that a request waits for a connection"
+            assert metric(service, "bds_replica_up", pair.standby.directory.parent) == 0
 
 
 def test_a_replica_that_is_too_far_behind_is_not_read(pair: Pair) -> None:
@@ -251,7 +288,9 @@ def test_a_replica_that_is_too_far_behind_is_not_read(pair: Pair) -> None:
         wait_until(lambda: metric(service, "bds_replica_lag_seconds", pair.standby.directory.parent) == 0)
 
 
-def test_of_several_replicas_a_client_keeps_to_one_until_it_is_away(pair: Pair) -> None:
+def test_of_several_replicas_a_client_keeps_to_one_until_it_is_away_or_promoted(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
     with standby_of(pair.primary, "two") as other:
         gone = f"postgresql://postgres@/bds?host={other.directory}&port=1"
         with served(pair, replicas=f"{uri_of(pair.standby)} {gone} {uri_of(other)}") as service, pair.standby.paused():
@@ -261,6 +300,11 @@ def test_of_several_replicas_a_client_keeps_to_one_until_it_is_away(pair: Pair) 
             assert len(seen) == 1, "the client's answers come from both replicas"
             other.stop("immediate")
             assert "s1" not in codes(service)
+            other.start()
+            wait_until(lambda: metric(service, "bds_replica_up", other.directory.parent) == 1)
+            other.query("select pg_promote()")
+            wait_until(lambda: metric(service, "bds_replica_up", other.directory.parent) == 0)
+            assert "it was promoted" in caplog.text
 
 
 def test_a_server_that_replays_nothing_is_no_replica(pair: Pair) -> None:
@@ -286,7 +330,7 @@ def test_replicas_are_separated_by_spaces() -> None:
 
 def test_a_lag_is_the_age_of_what_has_not_been_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     history, now = History(), [100.0]
-    monkeypatch.setattr("app.database.replicas.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("app.database.servers.replicas.time.monotonic", lambda: now[0])
     assert history.lag(5, 7.0) == 7.0, "without samples the replica's own estimate"
     for at, written in ((100.0, 10), (101.0, 20), (102.0, 20), (103.0, 30)):
         history._samples.append((at, written))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.feed import receive
+from app.feed import reports
 from app.web import import_errors, imports
 from app.web.view import duration
 from tests.auth.client import ask
@@ -260,14 +260,14 @@ def test_another_companys_errors_are_not_found(anna: Visitor) -> None:
 
 
 def test_the_page_of_a_running_import_tells_phase_and_time_left(anna: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    id, show = import_id(report(anna, anna.upload("/imports?company=demo", {}, "u.json", dump({"units": []})))), receive.show
+    id, show = import_id(report(anna, anna.upload("/imports?company=demo", {}, "u.json", dump({"units": []})))), reports.show
     started = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
     progress = {"bytes": 9, "records": 4000, "done": 1000, "phase": "comparing", "waitingFor": None}
 
     async def running(*of: Any) -> dict[str, Any]:
         return {**await show(*of), "state": "running", "finishedAt": None, "startedAt": started, "progress": progress}
 
-    monkeypatch.setattr(receive, "show", running)
+    monkeypatch.setattr(reports, "show", running)
     page = anna.get(f"/imports/{id}?company=demo")
     assert page.one("//label[@for='bar']") == "Comparing: 1,000 of 4,000 records done"
     assert re.search(r"So far\d+ min \d+ s, about \d+ min \d+ s left", " ".join(page.all("//dl/div")))

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import select
 import types
-from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from contextvars import ContextVar
 from typing import Any, LiteralString
 
 import psycopg
@@ -21,9 +22,9 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolClosed
 
 from app.config import Config
-from app.database import pooler
-from app.database.lending import StandingConnections
-from app.database.session import Row, Session, Value, read_json_exactly, read_row_on
+from app.database.pool import pooler
+from app.database.pool.lending import StandingConnections
+from app.database.pool.session import Row, Session, Value, read_json_exactly, read_row_on
 
 WAIT, WAIT_DOWN = 30.0, 5.0  # seconds that a request waits for a connection; the second while the database is down
 GIVE_UP = 1.0  # seconds after which a pool stops reconnecting, until `restore`
@@ -48,6 +49,9 @@ SETTINGS = {
     "jit": "off",
     "standard_conforming_strings": "on",  # as SQL bodies of functions are written
 }
+# of the current task: whether what it reads can be read elsewhere if the server is lost
+REPEATABLE: ContextVar[Callable[[], bool]] = ContextVar("repeatable", default=lambda: False)
+CLOSE_TIMEOUT = 0.1  # seconds for the tasks of a pool whose server is lost, before the uses that wait are refused
 BEGIN: LiteralString = "begin"
 READ_ONLY: LiteralString = "begin read only"
 SNAPSHOT: LiteralString = "begin isolation level repeatable read, read only"
@@ -78,8 +82,8 @@ class Pool:
     """Connections in autocommit mode that act as `role`; behind a transaction pooler each use is a transaction.
 
     name: in metrics.  is_down: whether the database did not answer the last time; requests then wait WAIT_DOWN only.
-    is_required: false for a database that another one stands in for: while it is down, requests get PoolClosed at once, those
-    that wait already, too.
+    is_required: false for a database that another one stands in for: while it is down, uses get PoolClosed at once, those that wait
+    already, too; small reads that run there and uses that are REPEATABLE lose their connections.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class Pool:
         self._pool = self._closed_pool()
         self._standing = StandingConnections(self)
         self._seeking = 0  # uses that wait for a connection
+        self._in_use: dict[Session, Callable[[], bool]] = {}  # each with whether its use can be repeated elsewhere
         self._closing: set[asyncio.Task[None]] = set()
 
     def _closed_pool(self) -> AsyncConnectionPool[Session]:
@@ -137,8 +142,11 @@ class Pool:
         """Note whether the database answers."""
         self.is_down = not is_up
         if not (is_up or self._is_required or self._pool.closed):
-            self._standing.give_all_back()
-            closing, self._pool = asyncio.create_task(self._pool.close()), self._closed_pool()
+            for connection, is_repeatable in self._in_use.items():
+                if is_repeatable():
+                    connection.hang_up()
+            self._standing.hang_up()
+            closing, self._pool = asyncio.create_task(self._pool.close(CLOSE_TIMEOUT)), self._closed_pool()
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
@@ -197,9 +205,11 @@ class Pool:
             self._standing.give_back()
         self._seeking += 1
         try:
-            return await self.lend()
+            connection = await self.lend()
         finally:
             self._seeking -= 1
+        self._in_use[connection] = REPEATABLE.get()
+        return connection
 
     async def _put(self, connection: Session) -> None:
         """Return a connection, even if the current task is cancelled meanwhile.
@@ -207,6 +217,7 @@ class Pool:
         A handler is cancelled when its client leaves with the last byte; the connection would be lost, and with it the waiting
         request that is about to get it.
         """
+        del self._in_use[connection]
         await _uncancelled(self.put(connection))
 
     async def read(self, company: str, text: bytes, values: Sequence[Value], *, prepare: bool = True, share: bool = False) -> Row:

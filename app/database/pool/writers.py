@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg_pool import ConnectionPool
 
-from app.database.pools import configure, parameters
+from app.database.pool.pools import configure, parameters
 
 SIZE = 4  # sessions of a process; imports of one company run one after the other
 WAIT = 5.0  # seconds that an import waits for a session

@@ -1,8 +1,8 @@
 """A standing connection: runs small reads, statements that give one row.
 
 A read by key takes libpq 30 us; psycopg's cursor and pool would add 110.  So a small read is two steps here: send the statement
-(`StandingConnection.read`), and take its result when the event loop finds the socket readable (app/database/direct.py).  Everything
-else is psycopg's: it opens the connections and pools them; app/database/lending.py borrows them from a pool.
+(`StandingConnection.read`), and take its result when the event loop finds the socket readable (direct.py).  Everything else is
+psycopg's: it opens the connections and pools them; lending.py borrows them from a pool.
 
 What happens when
     the client leaves     the backend is told to cancel its query; when it is ready, the connection serves again
@@ -22,8 +22,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
-from app.database.direct import DirectConnection
-from app.database.session import Row, Session, Value
+from app.database.pool.direct import DirectConnection
+from app.database.pool.session import Row, Session, Value
 
 LEASE = 600.0  # seconds after which a connection goes back to its pool
 FRESH = 0.005  # seconds after an answer for which a connection is not asked whether it still lives

@@ -1,7 +1,7 @@
 """A connection that is used with libpq itself, one statement at a time; the event loop watches its socket meanwhile.
 
 psycopg opens it, and watches a socket anew for each piece that arrives, with six system calls; its cursors cost more than that.  So
-small reads (app/database/standing.py) and the blocks of large collections (app/odata/response.py) are taken here.
+small reads (app/database/pool/standing.py) and the blocks of large collections (app/odata/response.py) are taken here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psycopg
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from app.database.session import Session
+from app.database.pool.session import Session
 
 log = logging.getLogger("bds.db")
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from app.database.session import Row, Session, Value
-from app.database.standing import StandingConnection
+from app.database.pool.session import Row, Session, Value
+from app.database.pool.standing import StandingConnection
 from app.tasks import cancel_and_wait
 
 LATE_CHECK = 1.0  # seconds between two looks at how long reads have waited
@@ -97,6 +97,12 @@ class StandingConnections:
                     if not each.done():
                         each.set_result(row)
         del self._shared[key]
+
+    def hang_up(self) -> None:
+        """Break all connections, so that the reads that run there fail at once."""
+        for connection in list(self._all):
+            connection.session.hang_up()
+            self.expire(connection)
 
     def give_back(self) -> None:
         """Give an idle connection back to the pool, which needs one."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +33,11 @@ class Session(psycopg.AsyncConnection[Any]):
         super().__init__(*arguments, **named)
         read_json_exactly(self)
         self.statements: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def hang_up(self) -> None:
+        """Break the connection, so that what waits for the server fails at once."""
+        with contextlib.suppress(OSError, psycopg.OperationalError), socket.socket(fileno=os.dup(self.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
 
     @property
     def raw(self) -> psycopg.AsyncRawCursor[Any]:

@@ -1,4 +1,4 @@
-"""Whether a database answers: checked every second, and on demand, over a connection of its own.
+"""Whether a database answers: checked every second, on demand, and when the server ends the connection that is used for that.
 
 A pool notices a restarted server only when a request meets a broken connection, and reconnects ever more rarely.  The pulse notices
 an outage at once and the return within RETRY seconds; it then restores the pools, so that waiting requests are served.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import psycopg
 
-from app.database.pools import Pool, parameters
+from app.database.pool.pools import Pool, parameters
+from app.database.pool.session import Session
 from app.tasks import cancel_and_wait
 
 log = logging.getLogger("bds.db")
@@ -23,8 +25,11 @@ INTERVAL = 1.0  # seconds between two checks
 RETRY = 0.25  # seconds between two attempts to reach a database that is down
 ANSWER_TIMEOUT = 1.0  # seconds without an answer after which the database counts as down
 
-
 Probe = Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]
+
+
+class NotUsable(psycopg.OperationalError):
+    """The server answers, but not as it has to; the message says why."""
 
 
 async def ping(connection: psycopg.AsyncConnection[Any]) -> None:
@@ -41,12 +46,11 @@ class Pulse:
     def __init__(self, name: str, url: str, *pools: Pool, probe: Probe = ping) -> None:
         self.is_up = False
         self._name, self._url, self._pools, self._probe = name, url, pools, probe
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._connection: Session | None = None
         self._lock = asyncio.Lock()
         self._went_down = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._check: asyncio.Task[bool] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._check: asyncio.Task[str | None] | None = None
 
     async def start(self, *, required: bool = True) -> None:
         """Connect and start to watch.  Raises psycopg.Error if the database cannot be reached and is required."""
@@ -58,14 +62,13 @@ class Pulse:
             if required:
                 raise
             self._set(False)
-            log.warning("%s cannot be used: %s", self._name, type(error).__name__)
+            log.warning("%s cannot be used: %s", self._name, _told(error))
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
         if self._task:
             await cancel_and_wait(self._task)
-        self._close_connection()
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._close()
 
     async def ask(self) -> bool:
         """Check whether the database answers; takes ANSWER_TIMEOUT seconds at most."""
@@ -75,13 +78,15 @@ class Pulse:
                 return False
             check = self._check
             if check is None or check.done():  # else an earlier caller was cancelled while it waited
-                check = self._check = asyncio.create_task(self._answers(connection))
-            await asyncio.wait({check}, timeout=ANSWER_TIMEOUT)
-            if check.done() and check.result():
+                check = self._check = asyncio.create_task(self._find_problem(connection))
+            if not (await asyncio.wait({check}, timeout=ANSWER_TIMEOUT))[0]:
+                connection.hang_up()  # to cancel the check would take seconds
+            problem = await check
+            if problem is None:
                 return True
             self._set(False)
             self._went_down.set()
-            log.warning("%s does not answer", self._name)
+            log.warning("%s cannot be used: %s", self._name, problem)
             return False
 
     async def _run(self) -> None:
@@ -94,7 +99,7 @@ class Pulse:
 
     async def _watch(self) -> None:
         if self.is_up:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError), self._watched():
                 async with asyncio.timeout(INTERVAL):
                     await self._went_down.wait()
             self._went_down.clear()
@@ -104,7 +109,7 @@ class Pulse:
 
     async def _reconnect(self) -> None:
         """Wait until the database answers again."""
-        self._close_connection()
+        await self._close()
         while True:
             try:
                 async with asyncio.timeout(ANSWER_TIMEOUT * 2):
@@ -112,41 +117,53 @@ class Pulse:
                     await self._probe(self._connection)
                     break
             except (psycopg.Error, OSError):
-                self._close_connection()
+                await self._close()
                 await asyncio.sleep(RETRY)
         log.warning("%s answers again", self._name)
         self._set(True)
         await asyncio.gather(*(pool.restore() for pool in self._pools), return_exceptions=True)
 
-    async def _answers(self, connection: psycopg.AsyncConnection[Any]) -> bool:
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Set `_went_down` inside if something arrives unasked, as the end of the connection does.
+
+        Another descriptor of the socket is watched, because psycopg watches the connection's own during a check; what arrives then
+        causes one more check.
+        """
+        assert self._connection is not None
+        loop, line = asyncio.get_running_loop(), os.dup(self._connection.fileno())
+        loop.add_reader(line, self._went_down.set)
+        try:
+            yield
+        finally:
+            loop.remove_reader(line)
+            os.close(line)
+
+    async def _find_problem(self, connection: psycopg.AsyncConnection[Any]) -> str | None:
+        """Why the database cannot be used; None if it can."""
         try:
             await self._probe(connection)
-        except (psycopg.Error, OSError):
-            return False
-        return True
+        except (psycopg.Error, OSError) as error:
+            return _told(error)
+        return None
 
-    async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        connect = psycopg.AsyncConnection.connect
-        return await connect(self._url, autocommit=True, prepare_threshold=None, **parameters(self._url))
+    async def _connect(self) -> Session:
+        return await Session.connect(self._url, autocommit=True, prepare_threshold=None, **parameters(self._url))
 
     def _set(self, is_up: bool) -> None:
         self.is_up = is_up
         for pool in self._pools:
             pool.note_state(is_up=is_up)
 
-    def _close_connection(self) -> None:
-        """Close the connection in a background task: with a hanging server even a cancelled query takes seconds to end."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            task = asyncio.create_task(_close(connection, self._check))
-            self._check = None
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+    async def _close(self) -> None:
+        """Close the connection; a check that runs fails at once."""
+        if self._connection is not None:
+            self._connection.hang_up()
+            if self._check is not None:
+                await asyncio.wait({self._check})
+            await self._connection.close()
+            self._connection = self._check = None
 
 
-async def _close(connection: psycopg.AsyncConnection[Any], check: asyncio.Task[bool] | None) -> None:
-    """Close a connection after its last query has ended, so that the event loop does not watch a closed socket."""
-    if check is not None and not check.done():
-        await cancel_and_wait(check)
-    with contextlib.suppress(psycopg.Error, OSError):
-        await connection.close()
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, NotUsable) else f"it does not answer ({type(error).__name__})"

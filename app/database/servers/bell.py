@@ -19,7 +19,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from app.database.pools import parameters
+from app.database.pool.pools import parameters
 
 log = logging.getLogger("bds.db")
 

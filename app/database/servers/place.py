@@ -7,14 +7,14 @@ an outage.
 
 Reads run as `bds_reader`, which may see the views of one company; imports as `bds_writer`, under row level security; keys and
 hooks as `bds_service`.  A session names its company in a statement before the one that reads, never in the same one, where a view
-may read the old setting first (app/database/pools.py).
+may read the old setting first (app/database/pool/pools.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -23,15 +23,15 @@ from typing import LiteralString
 import psycopg
 
 from app.config import Config
-from app.database import bell
 from app.database.catalog import MODEL
-from app.database.connections import RECONNECT, listen
-from app.database.directory import HOME
-from app.database.pools import Pool
-from app.database.pulse import Pulse, ping
-from app.database.replicas import Replicas, replicated
-from app.database.session import Row, Session, Value
-from app.database.writers import Writers
+from app.database.pool.listening import RECONNECT, listen
+from app.database.pool.pools import Pool
+from app.database.pool.pulse import Pulse, ping
+from app.database.pool.session import Session
+from app.database.pool.writers import Writers
+from app.database.servers import bell
+from app.database.servers.directory import HOME
+from app.database.servers.reads import Readers
 from app.tasks import cancel_and_wait
 
 FOLLOWERS = 3  # connections that read the change log for its followers
@@ -85,15 +85,14 @@ class Place:
         self._listen_url = (self.is_home and config.listen_database_url) or url
         if not self.is_home:
             config = replace(config, pooler="none", read_database_url=None)
-        self.replicas = Replicas(config)
         pool = partial(self._pool, config, pooled)
-        self._readers = pool("bds_reader", config.pool_size)
+        self.readers = Readers(config, pool("bds_reader", config.pool_size))
         self._services = pool("bds_service", SERVICES)
         self._workers = pool("bds_worker", WORKERS)  # opened at the first use
         # of the primary: a replica may lack what a notification is about; opened at the first use
         self._followers = pool("bds_reader", FOLLOWERS, "followers")
         self.writers = Writers(url)
-        probe = self.replicas.history.sample if self.replicas else ping
+        probe = self.readers.history.sample if self.readers.replicas else ping
         title = "the database" if self.is_home else f"the place {name}"
         self._pulse = Pulse(title, pooled, *self.pools(), probe=probe)
         self._model_changed = asyncio.Event()
@@ -106,9 +105,10 @@ class Place:
     async def start(self) -> None:
         """Connect.  Raises psycopg.Error if the server cannot be reached and is home."""
         await self._pulse.start(required=self.is_home)
-        await self.replicas.start()
+        for replica in self.readers.replicas:
+            await replica.start()
         if self._pulse.is_up:
-            await self._readers.open(wait=self.is_home)
+            await self.readers.primary.open(wait=self.is_home)
             await self._services.open()
             with contextlib.suppress(*(() if self.is_home else (psycopg.Error,))):  # _watch looks again
                 await self.look()
@@ -125,7 +125,8 @@ class Place:
         """Close all connections."""
         await cancel_and_wait(*self._tasks)
         await self._pulse.stop()
-        await self.replicas.stop()
+        for replica in self.readers.replicas:
+            await replica.stop()
         for pool in self.pools():
             await pool.close()
         await asyncio.to_thread(self.writers.close)
@@ -173,28 +174,7 @@ class Place:
         return await self._pulse.ask()
 
     def pools(self) -> tuple[Pool, ...]:
-        return self._readers, self._services, self._workers, self._followers
-
-    def read(self, company: str, statement: bytes, values: Sequence[Value], **how: bool) -> Awaitable[Row]:
-        """Run a statement that gives one row, on behalf of `company`; on a replica where the request allows it.
-
-        how: see Pool.read.
-        """
-        if (reads := replicated()) is None:
-            return self._readers.read(company, statement, values, **how)
-        return self.replicas.read_row(company, reads, self._readers, statement, values, **how)
-
-    def session(self, company: str) -> AbstractAsyncContextManager[Session]:
-        """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""
-        if (reads := replicated()) is None:
-            return self._readers.session(company)
-        return self.replicas.read(company, reads, Pool.session, self._readers)
-
-    def snapshot(self, company: str) -> AbstractAsyncContextManager[Session]:
-        """The same in a transaction with one snapshot for all of its statements."""
-        if (reads := replicated()) is None:
-            return self._readers.snapshot(company)
-        return self.replicas.read(company, reads, Pool.snapshot, self._readers)
+        return self.readers.primary, self._services, self._workers, self._followers
 
     def service(self) -> AbstractAsyncContextManager[Session]:
         """A connection of the service's role, bound to no company."""

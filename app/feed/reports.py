@@ -1,0 +1,82 @@
+"""What is told of imports: reports, lists, errors; and the cancel, which waits for the report to tell the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+from app.database.database import Database
+from app.database.listing import listing
+from app.errors import ServiceError
+from app.feed.background import at_the_end
+from app.feed.run import cancel_import
+from app.types import exact_json
+from app.wire.urls import read_page
+
+CANCEL_TIMEOUT = 5  # seconds that a cancel waits for the import to end
+CANCEL_POLL = 0.1  # seconds between two looks whether it has ended
+
+
+async def show(database: Database, company: str, import_id: str, actor: str | None = None) -> dict[str, Any]:
+    """The report of one import, with an actor of one that it began.  Raises not_found."""
+    async with database.session(company) as connection:
+        cursor = await connection.execute("select bds.import_report(%s, %s)", (company, _uuid(import_id)))
+        row = await cursor.fetchone()
+    assert row is not None
+    report: dict[str, Any] = row[0]
+    if actor is not None and report["actor"] != actor:
+        raise ServiceError("not_found", f"company {company} has no import {report['importId']}")
+    return report
+
+
+async def cancel(database: Database, company: str, import_id: str) -> None:
+    """Cancel an import, and wait up to CANCEL_TIMEOUT seconds for its end.  Raises not_found, conflict if it has ended."""
+    number = _uuid(import_id)
+    await at_the_end(cancel_import, database.place(company).url, company, number)
+    for _ in range(round(CANCEL_TIMEOUT / CANCEL_POLL)):
+        if (await show(database, company, number))["finishedAt"]:
+            return
+        await asyncio.sleep(CANCEL_POLL)
+
+
+async def imports(database: Database, company: str, options: list[tuple[str, str]], actor: str | None = None) -> dict[str, Any]:
+    """A page of imports, with an actor of those that it began; newest first, without their errors."""
+    limit, offset = read_page(options)
+    async with database.session(company) as connection:
+        return await listing(
+            connection,
+            "select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s"
+            " and (%s::text is null or i.actor = %s) order by i.number desc limit %s offset %s",
+            (company, actor, actor),
+            limit,
+            offset,
+        )
+
+
+async def errors(
+    database: Database, company: str, import_id: str, options: list[tuple[str, str]], actor: str | None = None
+) -> dict[str, Any]:
+    """A page of an import's errors, in the document's order; with an actor of one that it began.  Raises not_found."""
+    limit, offset = read_page(options)
+    await show(database, company, import_id, actor)
+    async with database.session(company) as connection:
+        return await listing(
+            connection,
+            "select json_object('path': path, 'record': record, 'code': code, 'message': message) from bds.import_errors"
+            " where company_id = %s and import_id = %s and n > %s order by n limit %s",
+            (company, import_id, offset),
+            limit,
+        )
+
+
+def _uuid(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise ServiceError("not_found", f"no such import: {text}") from None
+
+
+def dump(report: dict[str, Any]) -> bytes:
+    """A report as JSON."""
+    return exact_json.dumps(report, ensure_ascii=False).encode()
