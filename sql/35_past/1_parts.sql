@@ -9,9 +9,11 @@ create function bds_past.is_deep(company text, entity text, later bigint)
     returns boolean
     language sql
     stable
-    return later > 10000 + 0.3 * bds_impl.rows_of(
+as $$
+    select later > 10000 + 0.3 * bds_impl.rows_of(
         company, (select e.table_name from bds.entities e where e.name = is_deep.entity)
     );
+$$;
 comment on function bds_past.is_deep(text, text, bigint) is
     'Whether so many changes lie between a version and now that each row of an entity is rebuilt by itself. Otherwise all later '
     'changes are read at once, which takes 10 us a change, but 1 us for a row without one; by itself a row takes 4 us and each of '

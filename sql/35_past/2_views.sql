@@ -150,9 +150,9 @@ begin
         ),
         selects (part, text) as (
             select p.part, bds_impl.fill(
-                E'select {company} as company_id,\n    {columns}{more}\nfrom {source}',
+                E'select {company} as company_id,{more}\n    {columns}\nfrom {source}',
                 'company', p.company, 'columns', bds_past.columns(this, p.part), 'source', p.source,
-                'more', case when p.part = 'replaced' then ', g.id as "@id"' else '' end)
+                'more', case when p.part = 'replaced' then ' g.id as "@id",' else '' end)
             from parts p
         )
         select format('past.%I', this.name || '_' || s.part), bds_past.in_session('as ' || s.text) from selects s

@@ -682,7 +682,7 @@ comment on column my."orderItems"."updatedAt" is 'When the row last changed';
 
 grant select on my."orderItems" to bds_analyst;
 
-create or replace view past."orderItems" as select t.company_id,
+create or replace view past."orderItems" as select t.company_id as company_id,
     t.id as id,
     t.description as description,
     t.quantity as quantity,
@@ -690,9 +690,46 @@ create or replace view past."orderItems" as select t.company_id,
     t.order_id as "orderId",
     t.product_id as "productId",
     t.updated_at as "updatedAt"
-from data.order_items t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0)
+from data.order_items t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0) and not (select past.is_deep('orderItems'))
 union all
-select g.company_id,
+select t.company_id as company_id,
+    t.id as id,
+    case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
+    case when g.state ? 'quantity' then (g.state ->> 'quantity')::numeric else t.quantity end as quantity,
+    case when g.state ? 'price' then (g.state ->> 'price')::numeric else t.price end as price,
+    case when g.state ? 'orderId' then (g.state ->> 'orderId')::bigint else t.order_id end as "orderId",
+    case when g.state ? 'productId' then (g.state ->> 'productId')::bigint else t.product_id end as "productId",
+    case when g.first_id is null then t.updated_at else case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end end as "updatedAt"
+from data.order_items t cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('orderItems'))
+union all
+select current_setting('bds.company', true) as company_id,
+    c.row_id as id,
+    (g.state ->> 'description')::text as description,
+    (g.state ->> 'quantity')::numeric as quantity,
+    (g.state ->> 'price')::numeric as price,
+    (g.state ->> 'orderId')::bigint as "orderId",
+    (g.state ->> 'productId')::bigint as "productId",
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select distinct l.row_id
+    from past.ranges_with(current_setting('bds.company', true), 'orderItems', current_setting('bds.version', true)::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    where l.operation = 'delete' and not exists (select from data.order_items t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
+) c
+cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g
+where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('orderItems'))
+union all
+select g.company_id as company_id,
     g.row_id as id,
     case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
     case when g.state ? 'quantity' then (g.state ->> 'quantity')::numeric else t.quantity end as quantity,
@@ -709,7 +746,7 @@ from (
     having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
 ) g
 left join data.order_items t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
-where current_setting('bds.moment', true)::timestamptz > '-infinity';
+where current_setting('bds.moment', true)::timestamptz > '-infinity' and not (select past.is_deep('orderItems'));
 
 alter view past."orderItems" owner to bds_owner;
 
@@ -735,7 +772,7 @@ comment on column past."orderItems"."updatedAt" is 'When the row last changed';
 
 grant select on past."orderItems" to bds_operator, bds_reader;
 
-create or replace view past."orderItems_changed" as select g.company_id,
+create or replace view past."orderItems_changed" as select g.company_id as company_id,
     g.row_id as id,
     case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
     case when g.state ? 'quantity' then (g.state ->> 'quantity')::numeric else t.quantity end as quantity,
@@ -778,7 +815,92 @@ comment on column past."orderItems_changed"."updatedAt" is 'When the row last ch
 
 grant select on past."orderItems_changed" to bds_operator, bds_reader;
 
-create or replace view past."orderItems_replaced" as select g.company_id,
+create or replace view past."orderItems_deleted" as select current_setting('bds.company', true) as company_id,
+    c.row_id as id,
+    (g.state ->> 'description')::text as description,
+    (g.state ->> 'quantity')::numeric as quantity,
+    (g.state ->> 'price')::numeric as price,
+    (g.state ->> 'orderId')::bigint as "orderId",
+    (g.state ->> 'productId')::bigint as "productId",
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select distinct l.row_id
+    from past.ranges_with(current_setting('bds.company', true), 'orderItems', current_setting('bds.version', true)::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    where l.operation = 'delete' and not exists (select from data.order_items t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
+) c
+cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g
+where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
+
+alter view past."orderItems_deleted" owner to bds_owner;
+
+revoke all on past."orderItems_deleted" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past."orderItems_deleted" is 'Lines of an order';
+
+comment on column past."orderItems_deleted".company_id is 'The company';
+
+comment on column past."orderItems_deleted".id is 'The row''s id, unique within the company';
+
+comment on column past."orderItems_deleted".description is 'Text of the line';
+
+comment on column past."orderItems_deleted".quantity is 'Quantity';
+
+comment on column past."orderItems_deleted".price is 'Price of one unit';
+
+comment on column past."orderItems_deleted"."orderId" is 'The order';
+
+comment on column past."orderItems_deleted"."productId" is 'The product; null: a line of text';
+
+comment on column past."orderItems_deleted"."updatedAt" is 'When the row last changed';
+
+grant select on past."orderItems_deleted" to bds_operator, bds_reader;
+
+create or replace view past."orderItems_present" as select t.company_id as company_id,
+    t.id as id,
+    case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
+    case when g.state ? 'quantity' then (g.state ->> 'quantity')::numeric else t.quantity end as quantity,
+    case when g.state ? 'price' then (g.state ->> 'price')::numeric else t.price end as price,
+    case when g.state ? 'orderId' then (g.state ->> 'orderId')::bigint else t.order_id end as "orderId",
+    case when g.state ? 'productId' then (g.state ->> 'productId')::bigint else t.product_id end as "productId",
+    case when g.first_id is null then t.updated_at else case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end end as "updatedAt"
+from data.order_items t cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
+
+alter view past."orderItems_present" owner to bds_owner;
+
+revoke all on past."orderItems_present" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past."orderItems_present" is 'Lines of an order';
+
+comment on column past."orderItems_present".company_id is 'The company';
+
+comment on column past."orderItems_present".id is 'The row''s id, unique within the company';
+
+comment on column past."orderItems_present".description is 'Text of the line';
+
+comment on column past."orderItems_present".quantity is 'Quantity';
+
+comment on column past."orderItems_present".price is 'Price of one unit';
+
+comment on column past."orderItems_present"."orderId" is 'The order';
+
+comment on column past."orderItems_present"."productId" is 'The product; null: a line of text';
+
+comment on column past."orderItems_present"."updatedAt" is 'When the row last changed';
+
+grant select on past."orderItems_present" to bds_operator, bds_reader;
+
+create or replace view past."orderItems_replaced" as select g.company_id as company_id, g.id as "@id",
     g.row_id as id,
     (g.state ->> 'description')::text as description,
     (g.state ->> 'quantity')::numeric as quantity,
@@ -786,7 +908,7 @@ create or replace view past."orderItems_replaced" as select g.company_id,
     (g.state ->> 'orderId')::bigint as "orderId",
     (g.state ->> 'productId')::bigint as "productId",
     (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
-from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+from (select l.company_id, l.id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
 
 alter view past."orderItems_replaced" owner to bds_owner;
 
@@ -812,7 +934,7 @@ comment on column past."orderItems_replaced"."updatedAt" is 'When the row last c
 
 grant select on past."orderItems_replaced" to bds_operator, bds_reader;
 
-create or replace view past."orderItems_unchanged" as select t.company_id,
+create or replace view past."orderItems_unchanged" as select t.company_id as company_id,
     t.id as id,
     t.description as description,
     t.quantity as quantity,
@@ -1082,6 +1204,85 @@ comment on column past."orderItems_diff"."@columns" is 'The fields that differ; 
 comment on column past."orderItems_diff"."@operation" is 'create, update or delete';
 
 comment on column past."orderItems_diff"."@version" is 'The row''s last change between the two versions';
+
+create or replace view past."orderItems_versions" as select p.version as "@version", p.valid_from as "@validFrom", p.valid_to as "@validTo"
+    , p.id
+    , p.description
+    , p.quantity
+    , p.price
+    , p."orderId"
+    , p."productId"
+    , p."updatedAt"
+from (select c.company_id, c.row_id, v.id as version, v.created_at as valid_from,
+    case when v.next_id <= current_setting('bds.version', true)::bigint then v.next_at end as valid_to, s.state
+    , n.id
+    , n.description
+    , n.quantity
+    , n.price
+    , n."orderId"
+    , n."productId"
+    , n."updatedAt"
+from (
+    select t.company_id, t.id as row_id from data.order_items t where t.company_id = current_setting('bds.company', true)
+    union
+    select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.operation = 'delete'
+) c
+left join lateral (select o.* from data.order_items o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
+cross join lateral (
+    select k.id, k.operation, k.created_at, lag(k.id) over newest_first as next_id, lag(k.created_at) over newest_first as next_at,
+        lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,
+        past.merge(k.old) over (newest_first rows between unbounded preceding and 1 preceding) as undone
+    from (
+        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz
+        union all
+        (
+            select l.id, l.operation, l.created_at, null::timestamptz, null::jsonb from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id <= current_setting('bds.since', true)::bigint and l.created_at <= current_setting('bds.since_time', true)::timestamptz and l.created_at >= '-infinity'
+            union all select null, null, null, null, null
+            order by id desc nulls last limit 1
+        )
+    ) k
+    window newest_first as (order by k.id desc nulls last)
+) v
+cross join lateral (
+    select case
+        when v.next_id is null then case when t.id is not null then json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb end
+        else json_object('id' : t.id, 'description' : t.description, 'quantity' : t.quantity, 'price' : t.price, 'orderId' : t.order_id, 'productId' : t.product_id, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(v.undone, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
+            when 'delete' then (v.undone ->> 'updatedAt')::timestamptz else v.updated_at end)
+    end as state
+    offset 0
+) s
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'description')::text as description, (g.state ->> 'quantity')::numeric as quantity, (g.state ->> 'price')::numeric as price, (g.state ->> 'orderId')::bigint as "orderId", (g.state ->> 'productId')::bigint as "productId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select s.state) g) n
+where (v.id <= current_setting('bds.version', true)::bigint or v.id is null) and v.operation is distinct from 'delete' and s.state is not null
+    and (v.id is not null or v.next_operation is distinct from 'create')
+    ) p;
+
+alter view past."orderItems_versions" owner to bds_owner;
+
+revoke all on past."orderItems_versions" from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past."orderItems_versions" is 'Lines of an order';
+
+comment on column past."orderItems_versions".id is 'The row''s id, unique within the company';
+
+comment on column past."orderItems_versions".description is 'Text of the line';
+
+comment on column past."orderItems_versions".quantity is 'Quantity';
+
+comment on column past."orderItems_versions".price is 'Price of one unit';
+
+comment on column past."orderItems_versions"."orderId" is 'The order';
+
+comment on column past."orderItems_versions"."productId" is 'The product; null: a line of text';
+
+comment on column past."orderItems_versions"."updatedAt" is 'When the row last changed';
+
+grant select on past."orderItems_versions" to bds_operator, bds_reader;
+
+comment on column past."orderItems_versions"."@version" is 'The change that began this version of the row; null if it was there before the log';
+
+comment on column past."orderItems_versions"."@validFrom" is 'When it began';
+
+comment on column past."orderItems_versions"."@validTo" is 'When the next one, or none, took its place; null while it is valid';
 
 ---- table of orderItems
 

@@ -606,7 +606,7 @@ comment on column my.products."updatedAt" is 'When the row last changed';
 
 grant select on my.products to bds_analyst;
 
-create or replace view past.products as select t.company_id,
+create or replace view past.products as select t.company_id as company_id,
     t.id as id,
     t.code as code,
     t.name as name,
@@ -617,9 +617,52 @@ create or replace view past.products as select t.company_id,
     t.category_id as "categoryId",
     t.unit_id as "unitId",
     t.updated_at as "updatedAt"
-from data.products t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0)
+from data.products t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0) and not (select past.is_deep('products'))
 union all
-select g.company_id,
+select t.company_id as company_id,
+    t.id as id,
+    case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
+    case when g.state ? 'name' then (g.state ->> 'name')::text else t.name end as name,
+    case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
+    case when g.state ? 'barcode' then (g.state ->> 'barcode')::text else t.barcode end as barcode,
+    case when g.state ? 'price' then (g.state ->> 'price')::numeric else t.price end as price,
+    case when g.state ? 'active' then (g.state ->> 'active')::boolean else t.active end as active,
+    case when g.state ? 'categoryId' then (g.state ->> 'categoryId')::bigint else t.category_id end as "categoryId",
+    case when g.state ? 'unitId' then (g.state ->> 'unitId')::bigint else t.unit_id end as "unitId",
+    case when g.first_id is null then t.updated_at else case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end end as "updatedAt"
+from data.products t cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('products'))
+union all
+select current_setting('bds.company', true) as company_id,
+    c.row_id as id,
+    (g.state ->> 'code')::text as code,
+    (g.state ->> 'name')::text as name,
+    (g.state ->> 'description')::text as description,
+    (g.state ->> 'barcode')::text as barcode,
+    (g.state ->> 'price')::numeric as price,
+    (g.state ->> 'active')::boolean as active,
+    (g.state ->> 'categoryId')::bigint as "categoryId",
+    (g.state ->> 'unitId')::bigint as "unitId",
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select distinct l.row_id
+    from past.ranges_with(current_setting('bds.company', true), 'products', current_setting('bds.version', true)::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    where l.operation = 'delete' and not exists (select from data.products t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
+) c
+cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g
+where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('products'))
+union all
+select g.company_id as company_id,
     g.row_id as id,
     case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
     case when g.state ? 'name' then (g.state ->> 'name')::text else t.name end as name,
@@ -639,7 +682,7 @@ from (
     having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
 ) g
 left join data.products t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
-where current_setting('bds.moment', true)::timestamptz > '-infinity';
+where current_setting('bds.moment', true)::timestamptz > '-infinity' and not (select past.is_deep('products'));
 
 alter view past.products owner to bds_owner;
 
@@ -671,7 +714,7 @@ comment on column past.products."updatedAt" is 'When the row last changed';
 
 grant select on past.products to bds_operator, bds_reader;
 
-create or replace view past.products_changed as select g.company_id,
+create or replace view past.products_changed as select g.company_id as company_id,
     g.row_id as id,
     case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
     case when g.state ? 'name' then (g.state ->> 'name')::text else t.name end as name,
@@ -723,7 +766,110 @@ comment on column past.products_changed."updatedAt" is 'When the row last change
 
 grant select on past.products_changed to bds_operator, bds_reader;
 
-create or replace view past.products_replaced as select g.company_id,
+create or replace view past.products_deleted as select current_setting('bds.company', true) as company_id,
+    c.row_id as id,
+    (g.state ->> 'code')::text as code,
+    (g.state ->> 'name')::text as name,
+    (g.state ->> 'description')::text as description,
+    (g.state ->> 'barcode')::text as barcode,
+    (g.state ->> 'price')::numeric as price,
+    (g.state ->> 'active')::boolean as active,
+    (g.state ->> 'categoryId')::bigint as "categoryId",
+    (g.state ->> 'unitId')::bigint as "unitId",
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select distinct l.row_id
+    from past.ranges_with(current_setting('bds.company', true), 'products', current_setting('bds.version', true)::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    where l.operation = 'delete' and not exists (select from data.products t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
+) c
+cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g
+where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
+
+alter view past.products_deleted owner to bds_owner;
+
+revoke all on past.products_deleted from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.products_deleted is 'Things that are sold';
+
+comment on column past.products_deleted.company_id is 'The company';
+
+comment on column past.products_deleted.id is 'The row''s id, unique within the company';
+
+comment on column past.products_deleted.code is 'Stock code';
+
+comment on column past.products_deleted.name is 'Name';
+
+comment on column past.products_deleted.description is 'Description';
+
+comment on column past.products_deleted.barcode is 'Barcode, such as an EAN';
+
+comment on column past.products_deleted.price is 'List price of one unit';
+
+comment on column past.products_deleted.active is 'Whether it is on sale';
+
+comment on column past.products_deleted."categoryId" is 'The product''s category';
+
+comment on column past.products_deleted."unitId" is 'The unit that it is sold in';
+
+comment on column past.products_deleted."updatedAt" is 'When the row last changed';
+
+grant select on past.products_deleted to bds_operator, bds_reader;
+
+create or replace view past.products_present as select t.company_id as company_id,
+    t.id as id,
+    case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
+    case when g.state ? 'name' then (g.state ->> 'name')::text else t.name end as name,
+    case when g.state ? 'description' then (g.state ->> 'description')::text else t.description end as description,
+    case when g.state ? 'barcode' then (g.state ->> 'barcode')::text else t.barcode end as barcode,
+    case when g.state ? 'price' then (g.state ->> 'price')::numeric else t.price end as price,
+    case when g.state ? 'active' then (g.state ->> 'active')::boolean else t.active end as active,
+    case when g.state ? 'categoryId' then (g.state ->> 'categoryId')::bigint else t.category_id end as "categoryId",
+    case when g.state ? 'unitId' then (g.state ->> 'unitId')::bigint else t.unit_id end as "unitId",
+    case when g.first_id is null then t.updated_at else case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end end as "updatedAt"
+from data.products t cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
+
+alter view past.products_present owner to bds_owner;
+
+revoke all on past.products_present from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.products_present is 'Things that are sold';
+
+comment on column past.products_present.company_id is 'The company';
+
+comment on column past.products_present.id is 'The row''s id, unique within the company';
+
+comment on column past.products_present.code is 'Stock code';
+
+comment on column past.products_present.name is 'Name';
+
+comment on column past.products_present.description is 'Description';
+
+comment on column past.products_present.barcode is 'Barcode, such as an EAN';
+
+comment on column past.products_present.price is 'List price of one unit';
+
+comment on column past.products_present.active is 'Whether it is on sale';
+
+comment on column past.products_present."categoryId" is 'The product''s category';
+
+comment on column past.products_present."unitId" is 'The unit that it is sold in';
+
+comment on column past.products_present."updatedAt" is 'When the row last changed';
+
+grant select on past.products_present to bds_operator, bds_reader;
+
+create or replace view past.products_replaced as select g.company_id as company_id, g.id as "@id",
     g.row_id as id,
     (g.state ->> 'code')::text as code,
     (g.state ->> 'name')::text as name,
@@ -734,7 +880,7 @@ create or replace view past.products_replaced as select g.company_id,
     (g.state ->> 'categoryId')::bigint as "categoryId",
     (g.state ->> 'unitId')::bigint as "unitId",
     (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
-from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+from (select l.company_id, l.id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
 
 alter view past.products_replaced owner to bds_owner;
 
@@ -766,7 +912,7 @@ comment on column past.products_replaced."updatedAt" is 'When the row last chang
 
 grant select on past.products_replaced to bds_operator, bds_reader;
 
-create or replace view past.products_unchanged as select t.company_id,
+create or replace view past.products_unchanged as select t.company_id as company_id,
     t.id as id,
     t.code as code,
     t.name as name,
@@ -1093,6 +1239,97 @@ comment on column past.products_diff."@columns" is 'The fields that differ; of a
 comment on column past.products_diff."@operation" is 'create, update or delete';
 
 comment on column past.products_diff."@version" is 'The row''s last change between the two versions';
+
+create or replace view past.products_versions as select p.version as "@version", p.valid_from as "@validFrom", p.valid_to as "@validTo"
+    , p.id
+    , p.code
+    , p.name
+    , p.description
+    , p.barcode
+    , p.price
+    , p.active
+    , p."categoryId"
+    , p."unitId"
+    , p."updatedAt"
+from (select c.company_id, c.row_id, v.id as version, v.created_at as valid_from,
+    case when v.next_id <= current_setting('bds.version', true)::bigint then v.next_at end as valid_to, s.state
+    , n.id
+    , n.code
+    , n.name
+    , n.description
+    , n.barcode
+    , n.price
+    , n.active
+    , n."categoryId"
+    , n."unitId"
+    , n."updatedAt"
+from (
+    select t.company_id, t.id as row_id from data.products t where t.company_id = current_setting('bds.company', true)
+    union
+    select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.operation = 'delete'
+) c
+left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
+cross join lateral (
+    select k.id, k.operation, k.created_at, lag(k.id) over newest_first as next_id, lag(k.created_at) over newest_first as next_at,
+        lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,
+        past.merge(k.old) over (newest_first rows between unbounded preceding and 1 preceding) as undone
+    from (
+        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz
+        union all
+        (
+            select l.id, l.operation, l.created_at, null::timestamptz, null::jsonb from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id <= current_setting('bds.since', true)::bigint and l.created_at <= current_setting('bds.since_time', true)::timestamptz and l.created_at >= '-infinity'
+            union all select null, null, null, null, null
+            order by id desc nulls last limit 1
+        )
+    ) k
+    window newest_first as (order by k.id desc nulls last)
+) v
+cross join lateral (
+    select case
+        when v.next_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb end
+        else json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(v.undone, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
+            when 'delete' then (v.undone ->> 'updatedAt')::timestamptz else v.updated_at end)
+    end as state
+    offset 0
+) s
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'name')::text as name, (g.state ->> 'description')::text as description, (g.state ->> 'barcode')::text as barcode, (g.state ->> 'price')::numeric as price, (g.state ->> 'active')::boolean as active, (g.state ->> 'categoryId')::bigint as "categoryId", (g.state ->> 'unitId')::bigint as "unitId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select s.state) g) n
+where (v.id <= current_setting('bds.version', true)::bigint or v.id is null) and v.operation is distinct from 'delete' and s.state is not null
+    and (v.id is not null or v.next_operation is distinct from 'create')
+    ) p;
+
+alter view past.products_versions owner to bds_owner;
+
+revoke all on past.products_versions from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.products_versions is 'Things that are sold';
+
+comment on column past.products_versions.id is 'The row''s id, unique within the company';
+
+comment on column past.products_versions.code is 'Stock code';
+
+comment on column past.products_versions.name is 'Name';
+
+comment on column past.products_versions.description is 'Description';
+
+comment on column past.products_versions.barcode is 'Barcode, such as an EAN';
+
+comment on column past.products_versions.price is 'List price of one unit';
+
+comment on column past.products_versions.active is 'Whether it is on sale';
+
+comment on column past.products_versions."categoryId" is 'The product''s category';
+
+comment on column past.products_versions."unitId" is 'The unit that it is sold in';
+
+comment on column past.products_versions."updatedAt" is 'When the row last changed';
+
+grant select on past.products_versions to bds_operator, bds_reader;
+
+comment on column past.products_versions."@version" is 'The change that began this version of the row; null if it was there before the log';
+
+comment on column past.products_versions."@validFrom" is 'When it began';
+
+comment on column past.products_versions."@validTo" is 'When the next one, or none, took its place; null while it is valid';
 
 ---- table of products
 

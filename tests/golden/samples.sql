@@ -760,7 +760,7 @@ comment on column my.samples."updatedAt" is 'When the row last changed';
 
 grant select on my.samples to bds_analyst;
 
-create or replace view past.samples as select t.company_id,
+create or replace view past.samples as select t.company_id as company_id,
     t.id as id,
     t.code as code,
     t.words as words,
@@ -785,9 +785,80 @@ create or replace view past.samples as select t.company_id,
     t.document::text as document,
     t.level::integer as level,
     t.updated_at as "updatedAt"
-from data.samples t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0)
+from data.samples t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0) and not (select past.is_deep('samples'))
 union all
-select g.company_id,
+select t.company_id as company_id,
+    t.id as id,
+    case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
+    case when g.state ? 'words' then (g.state ->> 'words')::text else t.words end as words,
+    case when g.state ? 'short' then (g.state ->> 'short')::text else t.short::text end as short,
+    case when g.state ? 'padded' then ((g.state ->> 'padded')::bpchar)::text else t.padded::text end as padded,
+    case when g.state ? 'mood' then (g.state ->> 'mood')::text else t.mood::text end as mood,
+    case when g.state ? 'feeling' then (g.state ->> 'feeling')::text else t.feeling::text end as feeling,
+    case when g.state ? 'small' then (g.state ->> 'small')::smallint else t.small end as small,
+    case when g.state ? 'whole' then (g.state ->> 'whole')::integer else t.whole end as whole,
+    case when g.state ? 'long' then (g.state ->> 'long')::bigint else t.long end as long,
+    case when g.state ? 'amount' then (g.state ->> 'amount')::numeric else t.amount end as amount,
+    case when g.state ? 'free' then (g.state ->> 'free')::numeric else t.free end as free,
+    case when g.state ? 'single' then (g.state ->> 'single')::double precision else case when current_setting('extra_float_digits')::int > 0 then t.single::text::double precision else past.double_of(t.single) end end as single,
+    case when g.state ? 'double' then (g.state ->> 'double')::double precision else t.double end as double,
+    case when g.state ? 'flag' then (g.state ->> 'flag')::boolean else t.flag end as flag,
+    case when g.state ? 'day' then (g.state ->> 'day')::date else t.day end as day,
+    case when g.state ? 'clock' then (g.state ->> 'clock')::time without time zone else t.clock end as clock,
+    case when g.state ? 'at' then (g.state ->> 'at')::timestamp with time zone else t.at end as at,
+    case when g.state ? 'span' then (g.state ->> 'span')::interval else t.span end as span,
+    case when g.state ? 'key' then (g.state ->> 'key')::uuid else t.key end as key,
+    case when g.state ? 'octets' then (g.state ->> 'octets')::bytea else t.octets end as octets,
+    case when g.state ? 'document' then (nullif(g.state -> 'document', 'null'))::text else t.document::text end as document,
+    case when g.state ? 'level' then (g.state ->> 'level')::integer else t.level::integer end as level,
+    case when g.first_id is null then t.updated_at else case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end end as "updatedAt"
+from data.samples t cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('samples'))
+union all
+select current_setting('bds.company', true) as company_id,
+    c.row_id as id,
+    (g.state ->> 'code')::text as code,
+    (g.state ->> 'words')::text as words,
+    (g.state ->> 'short')::text as short,
+    ((g.state ->> 'padded')::bpchar)::text as padded,
+    (g.state ->> 'mood')::text as mood,
+    (g.state ->> 'feeling')::text as feeling,
+    (g.state ->> 'small')::smallint as small,
+    (g.state ->> 'whole')::integer as whole,
+    (g.state ->> 'long')::bigint as long,
+    (g.state ->> 'amount')::numeric as amount,
+    (g.state ->> 'free')::numeric as free,
+    (g.state ->> 'single')::double precision as single,
+    (g.state ->> 'double')::double precision as double,
+    (g.state ->> 'flag')::boolean as flag,
+    (g.state ->> 'day')::date as day,
+    (g.state ->> 'clock')::time without time zone as clock,
+    (g.state ->> 'at')::timestamp with time zone as at,
+    (g.state ->> 'span')::interval as span,
+    (g.state ->> 'key')::uuid as key,
+    (g.state ->> 'octets')::bytea as octets,
+    (nullif(g.state -> 'document', 'null'))::text as document,
+    (g.state ->> 'level')::integer as level,
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select distinct l.row_id
+    from past.ranges_with(current_setting('bds.company', true), 'samples', current_setting('bds.version', true)::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    where l.operation = 'delete' and not exists (select from data.samples t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
+) c
+cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g
+where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('samples'))
+union all
+select g.company_id as company_id,
     g.row_id as id,
     case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
     case when g.state ? 'words' then (g.state ->> 'words')::text else t.words end as words,
@@ -821,7 +892,7 @@ from (
     having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
 ) g
 left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
-where current_setting('bds.moment', true)::timestamptz > '-infinity';
+where current_setting('bds.moment', true)::timestamptz > '-infinity' and not (select past.is_deep('samples'));
 
 alter view past.samples owner to bds_owner;
 
@@ -881,7 +952,7 @@ comment on column past.samples."updatedAt" is 'When the row last changed';
 
 grant select on past.samples to bds_operator, bds_reader;
 
-create or replace view past.samples_changed as select g.company_id,
+create or replace view past.samples_changed as select g.company_id as company_id,
     g.row_id as id,
     case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
     case when g.state ? 'words' then (g.state ->> 'words')::text else t.words end as words,
@@ -975,7 +1046,194 @@ comment on column past.samples_changed."updatedAt" is 'When the row last changed
 
 grant select on past.samples_changed to bds_operator, bds_reader;
 
-create or replace view past.samples_replaced as select g.company_id,
+create or replace view past.samples_deleted as select current_setting('bds.company', true) as company_id,
+    c.row_id as id,
+    (g.state ->> 'code')::text as code,
+    (g.state ->> 'words')::text as words,
+    (g.state ->> 'short')::text as short,
+    ((g.state ->> 'padded')::bpchar)::text as padded,
+    (g.state ->> 'mood')::text as mood,
+    (g.state ->> 'feeling')::text as feeling,
+    (g.state ->> 'small')::smallint as small,
+    (g.state ->> 'whole')::integer as whole,
+    (g.state ->> 'long')::bigint as long,
+    (g.state ->> 'amount')::numeric as amount,
+    (g.state ->> 'free')::numeric as free,
+    (g.state ->> 'single')::double precision as single,
+    (g.state ->> 'double')::double precision as double,
+    (g.state ->> 'flag')::boolean as flag,
+    (g.state ->> 'day')::date as day,
+    (g.state ->> 'clock')::time without time zone as clock,
+    (g.state ->> 'at')::timestamp with time zone as at,
+    (g.state ->> 'span')::interval as span,
+    (g.state ->> 'key')::uuid as key,
+    (g.state ->> 'octets')::bytea as octets,
+    (nullif(g.state -> 'document', 'null'))::text as document,
+    (g.state ->> 'level')::integer as level,
+    case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
+from (
+    select distinct l.row_id
+    from past.ranges_with(current_setting('bds.company', true), 'samples', current_setting('bds.version', true)::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    where l.operation = 'delete' and not exists (select from data.samples t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
+) c
+cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g
+where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
+
+alter view past.samples_deleted owner to bds_owner;
+
+revoke all on past.samples_deleted from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.samples_deleted is NULL;
+
+comment on column past.samples_deleted.company_id is 'The company';
+
+comment on column past.samples_deleted.id is 'The row''s id, unique within the company';
+
+comment on column past.samples_deleted.code is NULL;
+
+comment on column past.samples_deleted.words is NULL;
+
+comment on column past.samples_deleted.short is NULL;
+
+comment on column past.samples_deleted.padded is NULL;
+
+comment on column past.samples_deleted.mood is NULL;
+
+comment on column past.samples_deleted.feeling is NULL;
+
+comment on column past.samples_deleted.small is NULL;
+
+comment on column past.samples_deleted.whole is NULL;
+
+comment on column past.samples_deleted.long is NULL;
+
+comment on column past.samples_deleted.amount is NULL;
+
+comment on column past.samples_deleted.free is NULL;
+
+comment on column past.samples_deleted.single is NULL;
+
+comment on column past.samples_deleted.double is NULL;
+
+comment on column past.samples_deleted.flag is NULL;
+
+comment on column past.samples_deleted.day is NULL;
+
+comment on column past.samples_deleted.clock is NULL;
+
+comment on column past.samples_deleted.at is NULL;
+
+comment on column past.samples_deleted.span is NULL;
+
+comment on column past.samples_deleted.key is NULL;
+
+comment on column past.samples_deleted.octets is NULL;
+
+comment on column past.samples_deleted.document is NULL;
+
+comment on column past.samples_deleted.level is NULL;
+
+comment on column past.samples_deleted."updatedAt" is 'When the row last changed';
+
+grant select on past.samples_deleted to bds_operator, bds_reader;
+
+create or replace view past.samples_present as select t.company_id as company_id,
+    t.id as id,
+    case when g.state ? 'code' then (g.state ->> 'code')::text else t.code end as code,
+    case when g.state ? 'words' then (g.state ->> 'words')::text else t.words end as words,
+    case when g.state ? 'short' then (g.state ->> 'short')::text else t.short::text end as short,
+    case when g.state ? 'padded' then ((g.state ->> 'padded')::bpchar)::text else t.padded::text end as padded,
+    case when g.state ? 'mood' then (g.state ->> 'mood')::text else t.mood::text end as mood,
+    case when g.state ? 'feeling' then (g.state ->> 'feeling')::text else t.feeling::text end as feeling,
+    case when g.state ? 'small' then (g.state ->> 'small')::smallint else t.small end as small,
+    case when g.state ? 'whole' then (g.state ->> 'whole')::integer else t.whole end as whole,
+    case when g.state ? 'long' then (g.state ->> 'long')::bigint else t.long end as long,
+    case when g.state ? 'amount' then (g.state ->> 'amount')::numeric else t.amount end as amount,
+    case when g.state ? 'free' then (g.state ->> 'free')::numeric else t.free end as free,
+    case when g.state ? 'single' then (g.state ->> 'single')::double precision else case when current_setting('extra_float_digits')::int > 0 then t.single::text::double precision else past.double_of(t.single) end end as single,
+    case when g.state ? 'double' then (g.state ->> 'double')::double precision else t.double end as double,
+    case when g.state ? 'flag' then (g.state ->> 'flag')::boolean else t.flag end as flag,
+    case when g.state ? 'day' then (g.state ->> 'day')::date else t.day end as day,
+    case when g.state ? 'clock' then (g.state ->> 'clock')::time without time zone else t.clock end as clock,
+    case when g.state ? 'at' then (g.state ->> 'at')::timestamp with time zone else t.at end as at,
+    case when g.state ? 'span' then (g.state ->> 'span')::interval else t.span end as span,
+    case when g.state ? 'key' then (g.state ->> 'key')::uuid else t.key end as key,
+    case when g.state ? 'octets' then (g.state ->> 'octets')::bytea else t.octets end as octets,
+    case when g.state ? 'document' then (nullif(g.state -> 'document', 'null'))::text else t.document::text end as document,
+    case when g.state ? 'level' then (g.state ->> 'level')::integer else t.level::integer end as level,
+    case when g.first_id is null then t.updated_at else case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end end as "updatedAt"
+from data.samples t cross join lateral (
+        select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
+            min(l.id) filter (where l.operation = 'create') as created_id,
+            min(l.id) filter (where l.operation = 'delete') as deleted_id
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
+
+alter view past.samples_present owner to bds_owner;
+
+revoke all on past.samples_present from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.samples_present is NULL;
+
+comment on column past.samples_present.company_id is 'The company';
+
+comment on column past.samples_present.id is 'The row''s id, unique within the company';
+
+comment on column past.samples_present.code is NULL;
+
+comment on column past.samples_present.words is NULL;
+
+comment on column past.samples_present.short is NULL;
+
+comment on column past.samples_present.padded is NULL;
+
+comment on column past.samples_present.mood is NULL;
+
+comment on column past.samples_present.feeling is NULL;
+
+comment on column past.samples_present.small is NULL;
+
+comment on column past.samples_present.whole is NULL;
+
+comment on column past.samples_present.long is NULL;
+
+comment on column past.samples_present.amount is NULL;
+
+comment on column past.samples_present.free is NULL;
+
+comment on column past.samples_present.single is NULL;
+
+comment on column past.samples_present.double is NULL;
+
+comment on column past.samples_present.flag is NULL;
+
+comment on column past.samples_present.day is NULL;
+
+comment on column past.samples_present.clock is NULL;
+
+comment on column past.samples_present.at is NULL;
+
+comment on column past.samples_present.span is NULL;
+
+comment on column past.samples_present.key is NULL;
+
+comment on column past.samples_present.octets is NULL;
+
+comment on column past.samples_present.document is NULL;
+
+comment on column past.samples_present.level is NULL;
+
+comment on column past.samples_present."updatedAt" is 'When the row last changed';
+
+grant select on past.samples_present to bds_operator, bds_reader;
+
+create or replace view past.samples_replaced as select g.company_id as company_id, g.id as "@id",
     g.row_id as id,
     (g.state ->> 'code')::text as code,
     (g.state ->> 'words')::text as words,
@@ -1000,7 +1258,7 @@ create or replace view past.samples_replaced as select g.company_id,
     (nullif(g.state -> 'document', 'null'))::text as document,
     (g.state ->> 'level')::integer as level,
     (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
-from (select l.company_id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+from (select l.company_id, l.id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
 
 alter view past.samples_replaced owner to bds_owner;
 
@@ -1060,7 +1318,7 @@ comment on column past.samples_replaced."updatedAt" is 'When the row last change
 
 grant select on past.samples_replaced to bds_operator, bds_reader;
 
-create or replace view past.samples_unchanged as select t.company_id,
+create or replace view past.samples_unchanged as select t.company_id as company_id,
     t.id as id,
     t.code as code,
     t.words as words,
@@ -1653,6 +1911,153 @@ comment on column past.samples_diff."@columns" is 'The fields that differ; of a 
 comment on column past.samples_diff."@operation" is 'create, update or delete';
 
 comment on column past.samples_diff."@version" is 'The row''s last change between the two versions';
+
+create or replace view past.samples_versions as select p.version as "@version", p.valid_from as "@validFrom", p.valid_to as "@validTo"
+    , p.id
+    , p.code
+    , p.words
+    , p.short
+    , p.padded
+    , p.mood
+    , p.feeling
+    , p.small
+    , p.whole
+    , p.long
+    , p.amount
+    , p.free
+    , p.single
+    , p.double
+    , p.flag
+    , p.day
+    , p.clock
+    , p.at
+    , p.span
+    , p.key
+    , p.octets
+    , p.document
+    , p.level
+    , p."updatedAt"
+from (select c.company_id, c.row_id, v.id as version, v.created_at as valid_from,
+    case when v.next_id <= current_setting('bds.version', true)::bigint then v.next_at end as valid_to, s.state
+    , n.id
+    , n.code
+    , n.words
+    , n.short
+    , n.padded
+    , n.mood
+    , n.feeling
+    , n.small
+    , n.whole
+    , n.long
+    , n.amount
+    , n.free
+    , n.single
+    , n.double
+    , n.flag
+    , n.day
+    , n.clock
+    , n.at
+    , n.span
+    , n.key
+    , n.octets
+    , n.document
+    , n.level
+    , n."updatedAt"
+from (
+    select t.company_id, t.id as row_id from data.samples t where t.company_id = current_setting('bds.company', true)
+    union
+    select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.operation = 'delete'
+) c
+left join lateral (select o.* from data.samples o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
+cross join lateral (
+    select k.id, k.operation, k.created_at, lag(k.id) over newest_first as next_id, lag(k.created_at) over newest_first as next_at,
+        lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,
+        past.merge(k.old) over (newest_first rows between unbounded preceding and 1 preceding) as undone
+    from (
+        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz
+        union all
+        (
+            select l.id, l.operation, l.created_at, null::timestamptz, null::jsonb from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id <= current_setting('bds.since', true)::bigint and l.created_at <= current_setting('bds.since_time', true)::timestamptz and l.created_at >= '-infinity'
+            union all select null, null, null, null, null
+            order by id desc nulls last limit 1
+        )
+    ) k
+    window newest_first as (order by k.id desc nulls last)
+) v
+cross join lateral (
+    select case
+        when v.next_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
+        else json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(v.undone, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
+            when 'delete' then (v.undone ->> 'updatedAt')::timestamptz else v.updated_at end)
+    end as state
+    offset 0
+) s
+cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'words')::text as words, (g.state ->> 'short')::text as short, ((g.state ->> 'padded')::bpchar)::text as padded, (g.state ->> 'mood')::text as mood, (g.state ->> 'feeling')::text as feeling, (g.state ->> 'small')::smallint as small, (g.state ->> 'whole')::integer as whole, (g.state ->> 'long')::bigint as long, (g.state ->> 'amount')::numeric as amount, (g.state ->> 'free')::numeric as free, (g.state ->> 'single')::double precision as single, (g.state ->> 'double')::double precision as double, (g.state ->> 'flag')::boolean as flag, (g.state ->> 'day')::date as day, (g.state ->> 'clock')::time without time zone as clock, (g.state ->> 'at')::timestamp with time zone as at, (g.state ->> 'span')::interval as span, (g.state ->> 'key')::uuid as key, (g.state ->> 'octets')::bytea as octets, (nullif(g.state -> 'document', 'null'))::text as document, (g.state ->> 'level')::integer as level, (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select s.state) g) n
+where (v.id <= current_setting('bds.version', true)::bigint or v.id is null) and v.operation is distinct from 'delete' and s.state is not null
+    and (v.id is not null or v.next_operation is distinct from 'create')
+    ) p;
+
+alter view past.samples_versions owner to bds_owner;
+
+revoke all on past.samples_versions from public, bds_operator, bds_reader, bds_writer, bds_importer, bds_analyst, bds_service, bds_worker, bds_dispatcher cascade;
+
+comment on view past.samples_versions is NULL;
+
+comment on column past.samples_versions.id is 'The row''s id, unique within the company';
+
+comment on column past.samples_versions.code is NULL;
+
+comment on column past.samples_versions.words is NULL;
+
+comment on column past.samples_versions.short is NULL;
+
+comment on column past.samples_versions.padded is NULL;
+
+comment on column past.samples_versions.mood is NULL;
+
+comment on column past.samples_versions.feeling is NULL;
+
+comment on column past.samples_versions.small is NULL;
+
+comment on column past.samples_versions.whole is NULL;
+
+comment on column past.samples_versions.long is NULL;
+
+comment on column past.samples_versions.amount is NULL;
+
+comment on column past.samples_versions.free is NULL;
+
+comment on column past.samples_versions.single is NULL;
+
+comment on column past.samples_versions.double is NULL;
+
+comment on column past.samples_versions.flag is NULL;
+
+comment on column past.samples_versions.day is NULL;
+
+comment on column past.samples_versions.clock is NULL;
+
+comment on column past.samples_versions.at is NULL;
+
+comment on column past.samples_versions.span is NULL;
+
+comment on column past.samples_versions.key is NULL;
+
+comment on column past.samples_versions.octets is NULL;
+
+comment on column past.samples_versions.document is NULL;
+
+comment on column past.samples_versions.level is NULL;
+
+comment on column past.samples_versions."updatedAt" is 'When the row last changed';
+
+grant select on past.samples_versions to bds_operator, bds_reader;
+
+comment on column past.samples_versions."@version" is 'The change that began this version of the row; null if it was there before the log';
+
+comment on column past.samples_versions."@validFrom" is 'When it began';
+
+comment on column past.samples_versions."@validTo" is 'When the next one, or none, took its place; null while it is valid';
 
 ---- table of samples
 
