@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from app.cli import accounts, commands, companies, completion, demo, feeds, hooks, mappers, nodes, places, stdio, versions
+from app.cli import accounts, audit, commands, companies, completion, demo, feeds, hooks, mappers, nodes, places, stdio, versions
 from app.cli.arguments import (
     SCOPES,
     Parser,
@@ -215,6 +215,7 @@ restoring a backup.""",
     ),
     *feeds.COMMANDS,
     *versions.COMMANDS,
+    *audit.COMMANDS,
     Command(
         "export",
         commands.export_rows,

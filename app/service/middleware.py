@@ -20,6 +20,7 @@ from psycopg_pool import PoolTimeout
 
 from app import logs, metrics
 from app.auth.login import ACTOR
+from app.database.caller import CALLER, Caller
 from app.database.database import Database
 from app.database.replicas import READS, Reads
 from app.errors import ALTERED, ERRORS, REPLACED, SQLSTATES, ServiceError, disk_full
@@ -75,7 +76,7 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
         seen[IS_SECURE] = seen.secure
         request = seen
     started, status, size = time.perf_counter(), CLIENT_LEFT, 0
-    token = logs.REQUEST.set(id)
+    token, _ = logs.REQUEST.set(id), CALLER.set(Caller(request.remote, id))  # the next request sets its own
     metrics.http.in_progress += 1
     try:
         if request.method == "CONNECT":
