@@ -84,7 +84,7 @@ ACTS: dict[str, tuple[list[str], tuple[str, str, str, dict[str, Any]]]] = {
         ("acme", "update", "company acme", {"old": {"log_retention": None}, "new": {"log_retention": "5 days"}}),
     ),
     "the retention of all": (
-        ["select bds.set_retention('5 days', archive => true)"],
+        ["update bds.settings set log_retention = '5 days', log_archive = true"],
         ("", "update", "settings", {
             "old": {"log_retention": None, "log_archive": False}, "new": {"log_retention": "5 days", "log_archive": True}
         }),
