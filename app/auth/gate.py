@@ -30,7 +30,8 @@ REALM = "Business Data Service"
 CACHE_SECONDS = 2.0  # for which a key's identity is cached; a revocation empties the cache at once
 CACHE_SIZE = 10_000  # entries
 SESSION = "select email, companies, is_administrator from bds_service.session(%s, %s)"
-SCOPES = frozenset({"read", "import", "hooks"})
+SCOPES = ("read", "propose", "import", "hooks")
+INCLUDED = {"propose": "import"}  # scope -> the one that includes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Identity:
         return f"user {self.email}" if self.email else f"key {self.key_id}"
 
     def may(self, scope: str, company: str) -> bool:
-        """Whether it has the scope (read, import, hooks) in the company; false if the company does not exist."""
-        return scope in self.scopes and company in self.companies
+        """Whether it has the scope (one of SCOPES) in the company; false if the company does not exist."""
+        return company in self.companies and (scope in self.scopes or INCLUDED.get(scope) in self.scopes)
 
     def require(self, scope: str, company: str) -> None:
         """Raises ServiceError(forbidden) unless it has the scope in the company."""
@@ -165,7 +166,7 @@ class Gate:
         if row is None:
             return None
         csrf = signer.csrf(session) if use == "cookie" else None
-        return Identity(None, None, frozenset(row[1]), SCOPES, row[0], session, row[2], csrf)
+        return Identity(None, None, frozenset(row[1]), frozenset(SCOPES), row[0], session, row[2], csrf)
 
     def _cached(self, digest: bytes) -> Identity | None:
         """The cached identity of a key or of an Authorization header with Basic credentials, by its hash."""

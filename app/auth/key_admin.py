@@ -106,8 +106,8 @@ async def revoke_key(database: Database, identity: Identity, key_id: str) -> boo
 
 def _check(identity: Identity, name: str, companies: Sequence[str], scopes: Sequence[str], tenant: str | None) -> None:
     check_key_name(name)
-    if not scopes or not SCOPES.issuperset(scopes):
-        raise ServiceError("malformed_request", "choose one or more of read, import, hooks", target="scopes")
+    if not scopes or not set(scopes).issubset(SCOPES):
+        raise ServiceError("malformed_request", f"choose one or more of {', '.join(SCOPES)}", target="scopes")
     if tenant is None and not companies:
         raise ServiceError("malformed_request", "choose one company or more", target="companies")
     if not identity.companies.issuperset(companies):

@@ -12,7 +12,8 @@ from app import formats
 from app.cli import stdio
 from app.types.literals import INT8
 
-SCOPES = ("read", "import", "hooks")
+SCOPES = ("read", "import", "hooks")  # of a key if none is named
+BY_NAME = ("propose",)  # only if it is named
 MOST_PROCESSES = 64
 PATHS = ("file", "output", "key_file")  # options that name files, whose names need not be UTF-8
 
@@ -101,9 +102,10 @@ def read_processes(text: str) -> int:
 def read_scopes(text: str) -> list[str]:
     """What a key may do, between commas."""
     scopes = [scope.strip() for scope in text.split(",")]
-    wrong = [scope for scope in scopes if scope not in SCOPES]
+    known = (*SCOPES, *BY_NAME)
+    wrong = [scope for scope in scopes if scope not in known]
     if wrong:
-        raise argparse.ArgumentTypeError(f"expected some of {','.join(SCOPES)}, got {wrong[0]!r}")
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(known)}, got {wrong[0]!r}")
     return scopes
 
 

@@ -9,8 +9,24 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from app.cli import accounts, audit, commands, companies, completion, demo, feeds, hooks, mappers, nodes, places, stdio, versions
+from app.cli import (
+    accounts,
+    assistant,
+    audit,
+    commands,
+    companies,
+    completion,
+    demo,
+    feeds,
+    hooks,
+    mappers,
+    nodes,
+    places,
+    stdio,
+    versions,
+)
 from app.cli.arguments import (
+    BY_NAME,
     SCOPES,
     Parser,
     read_change,
@@ -51,6 +67,7 @@ GROUPS = {
 }
 
 
+SCOPE_HELP = f"what it may do: some of {','.join(SCOPES)} (all), {','.join(BY_NAME)} (dry runs alone)"
 HOST = argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
 PORT = argument("--port", type=read_port, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
 EMAIL = argument("email", metavar="EMAIL", help="the email address the person signs in with")
@@ -127,7 +144,7 @@ restoring a backup.""",
             argument(
                 "--company", required=True, action="append", metavar="ID", help="a company that it gives access to; may be repeated"
             ),
-            argument("--scope", type=read_scopes, default=list(SCOPES), help=f"what it may do: some of {','.join(SCOPES)} (all)"),
+            argument("--scope", type=read_scopes, default=list(SCOPES), help=SCOPE_HELP),
             argument("--name", default="cli", help="its name in lists (%(default)s)"),
             argument(
                 "--expires", type=accounts.read_expiry, metavar="WHEN", help="2027-01-31, 2027-01-31T12:00Z, 90d, 12h (never)"
@@ -274,6 +291,7 @@ Records are those of GET /c/acme/changes. To continue, give the id of the last c
             KEY_FILE,
         ),
     ),
+    *assistant.COMMANDS,
     Command(
         "completion",
         _print_completion,

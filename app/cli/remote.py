@@ -7,6 +7,7 @@ OSError that names it.  Redirects are not followed, so the key goes to no other 
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import http.client
 import json
@@ -14,7 +15,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
@@ -32,6 +33,7 @@ TIMEOUT = 120.0  # seconds without a byte
 WATCH = 1.0  # seconds between two checks that standard output has a reader
 POLL = 0.2, 2.0  # seconds between two looks at an import: the shortest, the longest
 ENDED = ("completed", "partial", "failed", "cancelled")  # states of imports
+PROBLEM = ("type", "title", "status", "detail", "code", "message", "target", "headers")  # members of errors; others are passed on
 NONE: Mapping[str, str] = {}
 ASYNC = {"Prefer": "respond-async"}
 UNTYPED = "application/octet-stream"  # which every mapper takes
@@ -60,14 +62,27 @@ class Remote:
         self.url, self._key = url, key
         self._parts = urlsplit(url)
 
+    @property
+    def basic(self) -> Mapping[str, str]:
+        """The header with the key that OData accepts."""
+        return {"Authorization": "Basic " + base64.b64encode(f"api:{self._key}".encode()).decode()}
+
     @contextlib.contextmanager
     def ask(
-        self, method: str, path: str, body: Iterator[bytes] | None = None, headers: Mapping[str, str] = NONE
+        self,
+        method: str,
+        path: str,
+        body: Iterator[bytes] | None = None,
+        headers: Mapping[str, str] = NONE,
+        answers: Sequence[int] = (),
     ) -> Iterator[tuple[http.client.HTTPResponse, socket.socket]]:
-        """Send a request; the answer and its connection, for the block.  Raises ServiceError for an error, OSError."""
+        """Send a request; the answer and its connection, for the block.
+
+        answers: statuses from 300 on that are answers.  Raises ServiceError for every other one, OSError.
+        """
         kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(str(self._parts.hostname), self._parts.port, timeout=TIMEOUT)
-        named = {**headers, "Authorization": f"Bearer {self._key}"}
+        named = {"Authorization": f"Bearer {self._key}", **headers}
         try:
             with self._named_errors():
                 connection.connect()
@@ -75,7 +90,7 @@ class Remote:
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it answers before it has read everything
                     connection.request(method, self._parts.path + path, body, named, encode_chunked=body is not None)
                 response = connection.getresponse()
-                if response.status >= 300:
+                if response.status >= 300 and response.status not in answers:
                     raise _error(self.url, response)
             yield response, link
         finally:
@@ -95,9 +110,23 @@ class Remote:
 
     def get(self, path: str, method: str = "GET", headers: Mapping[str, str] = NONE, body: bytes | None = None) -> Any:
         """The JSON of an answer, None if it has no body."""
-        with self.ask(method, path, None if body is None else iter([body]), headers) as (response, _), self._named_errors():
-            content = response.read()
+        content = self.read(path, method, headers, body)
         return json.loads(content) if content else None
+
+    def read(
+        self,
+        path: str,
+        method: str = "GET",
+        headers: Mapping[str, str] = NONE,
+        body: bytes | None = None,
+        answers: Sequence[int] = (),
+    ) -> bytes:
+        """The body of an answer, which is JSON or empty; a stream, which has no end, is not read."""
+        sent = None if body is None else iter([body])
+        with self.ask(method, path, sent, headers, answers) as (response, _), self._named_errors():
+            if response.headers.get_content_type() == "text/event-stream":
+                raise ServiceError("not_acceptable", f"expected a path that answers JSON, got {path}")
+            return response.read()
 
     # Imports ----------------------------------------------------------------------------------------------------------------------
 
@@ -261,11 +290,14 @@ def _error(url: str, response: http.client.HTTPResponse) -> ServiceError:
     """The error of an answer: that of the service, unless something else has answered."""
     try:
         content = json.loads(response.read(1 << 20))
-        code, message, target = content["code"], content.get("detail") or content["title"], content.get("target")
+        content = content.get("error", content)  # OData puts its errors into a member
+        code, target = content["code"], content.get("target")
+        message = content.get("detail") or content.get("message") or content["title"]
+        more = {name: value for name, value in content.items() if name not in PROBLEM}
     except (ValueError, KeyError, TypeError, AttributeError):
-        code, message, target = None, "", None
+        code, message, target, more = None, "", None, {}
     if code not in ERRORS:
         return ServiceError("internal", f"{url} answered {response.status} {response.reason}: expected the address of a service")
     if code == "unauthorized":
         message = f"{url} does not accept the key of BDS_KEY or --key-file: it is unknown, revoked or expired"
-    return ServiceError(code, message, target=target)
+    return ServiceError(code, message, target=target, **more)

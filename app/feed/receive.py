@@ -26,6 +26,7 @@ from app.database.place import Place
 from app.errors import ServiceError
 from app.feed import background
 from app.feed.origin import Origin, file_name
+from app.feed.proposal import Sender
 from app.feed.requests import Answer, Claim, answer, key_of, status_of
 from app.feed.revert import Revert
 from app.feed.run import Import, Moved, cancel_import
@@ -48,11 +49,12 @@ CANCEL_POLL = 0.1  # seconds between two looks whether it has ended
 CHECK = 0.5  # seconds between two checks, during a wait, whether the import was cancelled
 
 
-async def import_request(database: Database, request: web.Request, company: str, actor: str) -> Answer:
+async def import_request(database: Database, request: web.Request, company: str, sender: Sender) -> Answer:
     """Import a request's body.  Raises ServiceError if nothing of the document could be imported."""
     key_of(request)
     options = _options(request)
-    converter, limit = None, database.config.import_max
+    sender.require(dry_run=options["dryRun"])
+    converter, limit = None, sender.limit(database.config.import_max)
     if "mapper" in request.query:
         mapper = await store.load_source(database, company, request.query["mapper"])
         store.require_type(mapper, request.content_type)
@@ -68,13 +70,13 @@ async def import_request(database: Database, request: web.Request, company: str,
         _require_json(request)
     bodies = decoded(gathered(lambda: _read(request.content)), request.headers.get("Content-Encoding", ""))
     is_async = "respond-async" in _preferences(request)
-    origin = Origin(actor, _file_name(request), request.query.get("mapper"))
+    origin = Origin(sender.actor, _file_name(request), request.query.get("mapper"))
 
     def work(claim: Claim | None, bodies: AsyncIterator[bytes]) -> Awaitable[tuple[int, dict[str, Any]]]:
-        how = {"dry_run": options["dryRun"], "is_async": is_async}
+        how: dict[str, Any] = {"dry_run": options["dryRun"], "is_async": is_async, "limit": limit, "turn": sender.turn}
         return import_body(database, company, origin, bodies, converter, claim=claim, **how)
 
-    return await answer(database, request, company, bodies, is_async=is_async, work=work)
+    return await answer(database, request, company, bodies, is_async=is_async, work=work, limit=limit)
 
 
 async def import_body(
@@ -87,20 +89,25 @@ async def import_body(
     dry_run: bool = False,
     is_async: bool = False,
     claim: Claim | None = None,
+    limit: int | None = None,
+    turn: float | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """Import the chunks of a body; returns (status, report), with is_async 202 once the whole body has arrived.
 
-    The work has a task of its own, because the request's task is cancelled when its client leaves.  Raises as import_request.
+    limit: bytes of the document, by default the service's; turn: seconds that a dry run may have the company's turn, by default
+    as many as it needs.  The work has a task of its own, because the request's task is cancelled when its client leaves.  Raises as
+    import_request.
     """
     await database.wait_for_departure(company)
-    limit, place = database.config.import_max, database.place(company)
+    place = database.place(company)
     importing = Import(
         place.url,
         database.catalog,
         company,
         origin=origin,
         dry_run=dry_run,
-        limit=limit,
+        limit=database.config.import_max if limit is None else limit,
+        turn=turn,
         converter=converter,
         writers=place.writers.session,
         moved=_moved(database, company, place),
@@ -110,7 +117,7 @@ async def import_body(
 
 
 async def revert_request(
-    database: Database, request: web.Request, company: str, actor: str, change_set: str | None = None
+    database: Database, request: web.Request, company: str, sender: Sender, change_set: str | None = None
 ) -> Answer:
     """Undo a change set, or what the body selects.  Raises ServiceError."""
     key = key_of(request)
@@ -129,13 +136,23 @@ async def revert_request(
         selection = (
             read_body(body) if change_set is None else of_change_set(change_set, dry_run=options["dryRun"], force=options["force"])
         )
-        return await revert(database, company, actor, selection, is_async=is_async, claim=claim)
+        sender.require(dry_run=selection.dry_run)
+        how: dict[str, Any] = {"is_async": is_async, "claim": claim, "turn": sender.turn}
+        return await revert(database, company, sender.actor, selection, **how)
 
-    return await answer(database, request, company, _bodies(body), is_async=is_async, work=work)
+    limit = database.config.import_max
+    return await answer(database, request, company, _bodies(body), is_async=is_async, work=work, limit=limit)
 
 
 async def revert(
-    database: Database, company: str, actor: str, selection: Selection, *, is_async: bool = False, claim: Claim | None = None
+    database: Database,
+    company: str,
+    actor: str,
+    selection: Selection,
+    *,
+    is_async: bool = False,
+    claim: Claim | None = None,
+    turn: float | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """Undo changes; returns (status, report), with is_async 202 at once.  Raises as revert_request."""
     await database.wait_for_departure(company)
@@ -145,6 +162,7 @@ async def revert(
         force=selection.force,
         actor=actor,
         dry_run=selection.dry_run,
+        turn=turn,
         moved=_moved(database, company, place),
         claim=claim,
     )
@@ -378,13 +396,15 @@ async def _read(body: StreamReader) -> bytes:
         return await body.readany()
 
 
-async def show(database: Database, company: str, import_id: str) -> dict[str, Any]:
-    """The report of one import.  Raises not_found."""
+async def show(database: Database, company: str, import_id: str, actor: str | None = None) -> dict[str, Any]:
+    """The report of one import, with an actor of one that it began.  Raises not_found."""
     async with database.session(company) as connection:
         cursor = await connection.execute("select bds.import_report(%s, %s)", (company, _uuid(import_id)))
         row = await cursor.fetchone()
     assert row is not None
     report: dict[str, Any] = row[0]
+    if actor is not None and report["actor"] != actor:
+        raise ServiceError("not_found", f"company {company} has no import {report['importId']}")
     return report
 
 
@@ -398,25 +418,27 @@ async def cancel(database: Database, company: str, import_id: str) -> None:
         await asyncio.sleep(CANCEL_POLL)
 
 
-async def imports(database: Database, company: str, options: list[tuple[str, str]]) -> dict[str, Any]:
-    """A page of imports, newest first, without their errors."""
+async def imports(database: Database, company: str, options: list[tuple[str, str]], actor: str | None = None) -> dict[str, Any]:
+    """A page of imports, with an actor of those that it began; newest first, without their errors."""
     limit, offset = read_page(options)
     async with database.session(company) as connection:
         return await listing(
             connection,
             "select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s"
-            " order by i.number desc limit %s offset %s",
-            (company,),
+            " and (%s::text is null or i.actor = %s) order by i.number desc limit %s offset %s",
+            (company, actor, actor),
             limit,
             offset,
         )
 
 
-async def errors(database: Database, company: str, import_id: str, options: list[tuple[str, str]]) -> dict[str, Any]:
-    """A page of an import's errors, in the document's order.  Raises not_found."""
+async def errors(
+    database: Database, company: str, import_id: str, options: list[tuple[str, str]], actor: str | None = None
+) -> dict[str, Any]:
+    """A page of an import's errors, in the document's order; with an actor of one that it began.  Raises not_found."""
     limit, offset = read_page(options)
+    await show(database, company, import_id, actor)
     async with database.session(company) as connection:
-        await connection.execute("select bds.import_report(%s, %s, false)", (company, _uuid(import_id)))
         return await listing(
             connection,
             "select json_object('path': path, 'record': record, 'code': code, 'message': message) from bds.import_errors"

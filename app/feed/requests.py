@@ -49,13 +49,13 @@ class Answer:
 class Claim:
     """What a request holds that was the first one with its key.  id: of its import."""
 
-    def __init__(self, database: Database, company: str, key: str, target: str) -> None:
+    def __init__(self, database: Database, company: str, key: str, target: str, limit: int) -> None:
         self.id = uuid4()
         self.company = company
         self.is_begun = False  # whether an import ends the request, with end()
         self._database = database
         self._key = key
-        self._limit = database.config.import_max  # bytes
+        self._limit = limit  # bytes
         self._hash = hashlib.sha256(target.encode() + b"\n")
         self._is_whole = False
 
@@ -166,14 +166,14 @@ Work = Callable[[Claim | None, AsyncIterator[bytes]], Awaitable[tuple[int, dict[
 
 
 async def answer(
-    database: Database, request: web.Request, company: str, bodies: AsyncIterator[bytes], *, is_async: bool, work: Work
+    database: Database, request: web.Request, company: str, bodies: AsyncIterator[bytes], *, is_async: bool, work: Work, limit: int
 ) -> Answer:
     """Do the work of a request, given its claim and body, unless it repeats one with its key.  Raises ServiceError."""
     key = key_of(request)
     if key is None:
         return Answer(*await work(None, bodies))
     await database.wait_for_departure(company)
-    claim = Claim(database, company, key, request.rel_url.raw_path_qs)
+    claim = Claim(database, company, key, request.rel_url.raw_path_qs, limit)
     if not await claim.take():
         async for _ in claim.hashed(bodies):
             pass

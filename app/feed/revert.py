@@ -35,11 +35,12 @@ class Revert(Import):
         force: bool = False,
         actor: str | None = None,
         dry_run: bool = False,
+        turn: float | None = None,
         on_progress: OnProgress | None = None,
         moved: Moved | None = None,
         claim: Claim | None = None,
     ) -> None:
-        how: dict[str, Any] = {"dry_run": dry_run, "on_progress": on_progress, "moved": moved, "claim": claim}
+        how: dict[str, Any] = {"dry_run": dry_run, "turn": turn, "on_progress": on_progress, "moved": moved, "claim": claim}
         super().__init__(url, catalog, company, origin=Origin(actor), **how)
         self._selection = selection
         self._force = force

@@ -41,6 +41,7 @@ from app.feed.converter import Converter, note_positions
 from app.feed.heartbeat import Heartbeat, Progress, show_progress
 from app.feed.idle_connection import IdleConnection
 from app.feed.origin import UNKNOWN, Origin
+from app.feed.proposal import over_time
 from app.feed.requests import Claim
 from app.feed.small import NotSmall, Writers, import_small
 from app.feed.staging import Staging
@@ -63,7 +64,8 @@ class Import:
 
     receive() the bytes, run(); begin() before makes the import one that can be watched.  After any exception call fail(): it
     removes everything that was staged, and keeps why.  writers: lends a session of bds_writer for small imports; by default one is
-    opened.  moved: finds a company that lives at another place by now.  claim: of the request's Idempotency-Key.
+    opened.  turn: seconds for which a dry run may have the company's turn, None without a limit.  moved: finds a company that lives
+    at another place by now.  claim: of the request's Idempotency-Key.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Import:
         origin: Origin = UNKNOWN,
         dry_run: bool = False,
         limit: int | None = None,
+        turn: float | None = None,
         on_progress: OnProgress | None = None,
         converter: Converter | None = None,
         writers: Writers | None = None,
@@ -87,6 +90,7 @@ class Import:
         self.claim = claim
         self._url = url
         self._origin = origin
+        self._turn = turn
         self._on_progress = on_progress or (lambda *_: None)
         self._converter = converter
         self._connection = IdleConnection(self._connect)
@@ -231,6 +235,10 @@ class Import:
         self.received()
         try:
             report = self._run()
+        except psycopg.errors.TransactionTimeout:
+            if self._turn is None:
+                raise
+            raise over_time() from None
         except psycopg.errors.QueryCanceled:
             self.look_if_cancelled()
             self.raise_if_ended()
@@ -240,7 +248,7 @@ class Import:
         return report
 
     def _run(self) -> dict[str, Any]:
-        if self.id is None:
+        if self.id is None and self._turn is None:
             with contextlib.suppress(NotSmall):
                 try:
                     return self._run_small()
@@ -287,6 +295,8 @@ class Import:
                 connection.execute("set client_connection_check_interval = '2s'")
                 with self._heartbeat.watch(connection), connection.transaction():
                     self.raise_if_ended()
+                    if self._turn is not None:
+                        self._limit_turn(connection, self._turn)
                     report: dict[str, Any] = connections.one_value(
                         connection, "select bds.import_run(%s, %s)", self.company, self.id
                     )
@@ -295,6 +305,17 @@ class Import:
                     return report
         finally:
             self._connection.close()
+
+    def _limit_turn(self, connection: psycopg.Connection[Any], seconds: float) -> None:
+        """Wait for the company's turn, and let PostgreSQL end the session if the transaction has it for so many seconds.
+
+        A timeout of statements would not end a transaction whose process hangs.  The setting begins to count only if it was 0.
+        """
+        named = "select bds.set_context(%s, %s), set_config('lock_timeout', '0', true)"
+        connection.execute(named, (self.company, self._origin.actor))
+        connection.execute("select bds.lock_company(%s)", (self.company,))
+        connection.execute("set local transaction_timeout = 0")
+        connection.execute("select set_config('transaction_timeout', %s, true)", (str(round(seconds * 1000)),))
 
     def fail(self, reason: BaseException | None = None) -> None:
         """Drop what was staged and keep the reason: the import is cancelled, if that is the reason's code, else failed.

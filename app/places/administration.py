@@ -6,14 +6,13 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from app.database import migrate
 from app.database.caller import settings
 from app.database.connections import connect, one_row, one_value
 from app.database.directory import HOME
 from app.database.place import STATE, difference
 from app.errors import ServiceError
 from app.places import cluster
-from app.places.cluster import ADD, BECOME
+from app.places.cluster import ADD, BECOME, migrate_for
 
 SIZE: LiteralString = "select pg_database_size(current_database())"
 COMPANIES: LiteralString = "select count(*) from bds.residents"
@@ -32,12 +31,12 @@ RESIDENTS: LiteralString = """
 def add(home_url: str, name: str, url: str) -> list[str]:
     """Make a database the place of a name: migrate it, note its name there, then at home; returns what the migration applied.
 
-    Raises ServiceError if it is another place already, or has companies; psycopg.Error, MigrationError.
+    Raises ServiceError if it is another place already, has companies or altered tables; psycopg.Error, MigrationError.
     """
     with connect(home_url, "bds_owner") as home:
         if home.execute("select 1 from bds.places where name = %s", (name,)).fetchone():
             raise ServiceError("conflict", f"there is a place {name!r} already")
-        applied = migrate.migrate(url)
+        applied = migrate_for(name, url)
         with connect(url, "bds_owner") as place, place.transaction():
             called, companies = one_row(place, f"select s.place, ({COMPANIES}) from bds.settings s for update")
             if called not in (HOME, name):

@@ -161,7 +161,7 @@ def require_placement(home_url: str, company: str, place: str) -> None:
 def add_node(home_url: str, host: str, port: int) -> Iterator[str]:
     """Migrate home, add a worker to the cluster, make it a place; yields what was done.  Raises ServiceError, psycopg.Error."""
     name, url = place_name(host, port), _url(home_url, host, port)
-    yield from (f"sql/{step}" for step in migrate.migrate(home_url))
+    yield from (f"sql/{step}" for step in migrate_for(name, home_url, where=f"at {HOME}"))
     with connect(home_url) as home:
         if name not in find_nodes(home):
             _name_coordinator(home)
@@ -237,7 +237,15 @@ def _prepare(home: psycopg.Connection[Any], name: str, url: str) -> Iterator[str
             place.execute(NO_PROPAGATION)
     except psycopg.OperationalError as error:
         raise ServiceError("conflict", f"{name} cannot be reached with {url}: {error}") from error
-    yield from (f"sql/{step}" for step in migrate.migrate(url, number))
+    yield from (f"sql/{step}" for step in migrate_for(name, url, number))
+
+
+def migrate_for(name: str, url: str, shards: int | None = None, *, where: str = "in its database") -> list[str]:
+    """Migrate a database for a place that is being added.  Raises ServiceError if entities are not up to date there."""
+    try:
+        return migrate.migrate(url, shards)
+    except migrate.BrokenEntities as error:
+        raise ServiceError("conflict", f"{name} was not added: {where} {error}") from error
 
 
 def _require_suitable(place: psycopg.Connection[Any], name: str, of_home: int | None, number: int) -> None:

@@ -7,37 +7,40 @@ from aiohttp import web
 from app.changes import versions
 from app.errors import ServiceError
 from app.feed import receive
+from app.feed.proposal import Sender
 from app.feed.requests import REPLAYED, Answer
 from app.mapper import store as mappers
 from app.service.middleware import DATABASE, Handler
 from app.service.senders import (
     JSON,
     require_import,
+    require_proposal,
     require_read,
 )
 from app.wire import answers, bodies, urls
 
 
 async def import_document(request: web.Request) -> web.StreamResponse:
-    company, actor = await require_import(request)
-    return _response(company, await receive.import_request(request.app[DATABASE], request, company, actor))
+    company, sender = await require_proposal(request)
+    return _response(company, sender, await receive.import_request(request.app[DATABASE], request, company, sender))
 
 
-def _response(company: str, answer: Answer) -> web.Response:
+def _response(company: str, sender: Sender, answer: Answer) -> web.Response:
     headers = {"Location": f"/api/{company}/imports/{answer.report['importId']}", **(REPLAYED if answer.is_replayed else {})}
-    return web.Response(status=answer.status, body=receive.dump(answer.report), content_type="application/json", headers=headers)
+    body = receive.dump(sender.shown(answer.report))
+    return web.Response(status=answer.status, body=body, content_type="application/json", headers=headers)
 
 
 async def imports(request: web.Request) -> web.StreamResponse:
-    (company, _), options = await require_import(request), urls.decode_query(request.rel_url.raw_path_qs)
-    return await answers.send(request, receive.dump(await receive.imports(request.app[DATABASE], company, options)), JSON)
+    (company, sender), options = await require_proposal(request), urls.decode_query(request.rel_url.raw_path_qs)
+    page = await receive.imports(request.app[DATABASE], company, options, sender.own)
+    return await answers.send(request, receive.dump(page), JSON)
 
 
 async def import_report(request: web.Request) -> web.StreamResponse:
-    company, _ = await require_import(request)
-    return await answers.send(
-        request, receive.dump(await receive.show(request.app[DATABASE], company, request.match_info["id"])), JSON
-    )
+    company, sender = await require_proposal(request)
+    report = await receive.show(request.app[DATABASE], company, request.match_info["id"], sender.own)
+    return await answers.send(request, receive.dump(sender.shown(report)), JSON)
 
 
 async def cancel_import(request: web.Request) -> web.StreamResponse:
@@ -47,20 +50,19 @@ async def cancel_import(request: web.Request) -> web.StreamResponse:
 
 
 async def revert_import(request: web.Request) -> web.StreamResponse:
-    company, actor = await require_import(request)
-    return _response(
-        company, await receive.revert_request(request.app[DATABASE], request, company, actor, request.match_info["id"])
-    )
+    company, sender = await require_proposal(request)
+    change_set = request.match_info["id"]
+    return _response(company, sender, await receive.revert_request(request.app[DATABASE], request, company, sender, change_set))
 
 
 async def revert(request: web.Request) -> web.StreamResponse:
-    company, actor = await require_import(request)
-    return _response(company, await receive.revert_request(request.app[DATABASE], request, company, actor))
+    company, sender = await require_proposal(request)
+    return _response(company, sender, await receive.revert_request(request.app[DATABASE], request, company, sender))
 
 
 async def import_errors(request: web.Request) -> web.StreamResponse:
-    (company, _), options = await require_import(request), urls.decode_query(request.rel_url.raw_path_qs)
-    page = await receive.errors(request.app[DATABASE], company, request.match_info["id"], options)
+    (company, sender), options = await require_proposal(request), urls.decode_query(request.rel_url.raw_path_qs)
+    page = await receive.errors(request.app[DATABASE], company, request.match_info["id"], options, sender.own)
     return await answers.send(request, receive.dump(page), JSON)
 
 

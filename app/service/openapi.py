@@ -34,6 +34,10 @@ SCHEMES = {
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     "session": {"type": "apiKey", "in": "cookie", "name": "session", "description": "Changes need the header `X-CSRF-Token`, too"},
 }
+PROPOSALS = (
+    " The scope `import` includes it. A key without `import` sends dry runs alone (else 403), of at most 10 MB (else 413) and 10 s"
+    " of the company's turn (else 503), and sees the reports of what it began."
+)
 PATH_PARAMETER = re.compile(r"{(\w+)}")
 
 
@@ -150,7 +154,7 @@ def _operation(catalog: Catalog, path: str, operation: Operation) -> dict[str, A
     }
     found["responses"]["default"] = {"$ref": "#/components/responses/problem"}
     if operation.scope not in ("", "user", "administrator"):
-        found["description"] = f"An API key needs the scope `{operation.scope}`."
+        found["description"] = f"An API key needs the scope `{operation.scope}`.{PROPOSALS if operation.scope == 'propose' else ''}"
     if operation.body:
         content = {media_type: {"schema": schema} for media_type, schema in operation.body.items()}
         found["requestBody"] = {"required": True, "content": content}

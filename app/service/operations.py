@@ -227,7 +227,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "import",
         "Import",
         "Import a document of desired values",
-        "import",
+        "propose",
         {
             200: REPORT,
             202: Answer("Received; see Location", ref("ImportReport"), headers=("Location",)),
@@ -247,9 +247,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         body=SOURCES,
     ),
     ("GET", "/api/{company}/imports"): Operation(
-        "listImports", "Import", "List imports", "import", {200: Answer("A page", page(ref("ImportReport")))}, query=LIMIT
+        "listImports", "Import", "List imports", "propose", {200: Answer("A page", page(ref("ImportReport")))}, query=LIMIT
     ),
-    ("GET", "/api/{company}/imports/{id}"): Operation("getImport", "Import", "The report of an import", "import", {200: REPORT}),
+    ("GET", "/api/{company}/imports/{id}"): Operation("getImport", "Import", "The report of an import", "propose", {200: REPORT}),
     ("DELETE", "/api/{company}/imports/{id}"): Operation(
         "cancelImport", "Import", "Cancel an import", "import", {204: NOTHING, 409: Answer("It has ended")}
     ),
@@ -257,7 +257,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "revertImport",
         "Import",
         "Undo an import or another change set, as an import of its own",
-        "import",
+        "propose",
         {
             200: REPORT,
             202: Answer("The report so far, with Prefer: respond-async", ref("ImportReport")),
@@ -275,7 +275,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "listImportErrors",
         "Import",
         "All errors of an import, in the order of the document",
-        "import",
+        "propose",
         {200: Answer("A page", page(ref("RecordError")))},
         query=LIMIT,
     ),
@@ -283,7 +283,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "revert",
         "Import",
         "Undo changes, as an import of its own: back to a version, a range, a change set; of entities, rows or an actor",
-        "import",
+        "propose",
         {
             200: REPORT,
             202: Answer("The report so far, with Prefer: respond-async", ref("ImportReport")),

@@ -14,6 +14,7 @@ from app.changes.rows import Answer
 from app.database import replicas
 from app.database.catalog import Entity
 from app.errors import ServiceError, UnknownEntity
+from app.feed.proposal import Sender
 from app.metrics import Sampler
 from app.service.middleware import DATABASE, Handler
 from app.wire import answers, urls
@@ -68,6 +69,14 @@ async def require_import(request: web.Request) -> tuple[str, str]:
     identity = await identity_of(request)
     identity.require("import", request.match_info["company"])
     return request.match_info["company"], identity.actor
+
+
+async def require_proposal(request: web.Request) -> tuple[str, Sender]:
+    """The company of the path and the sender, which may import into it or at least propose to.  Raises as require_read."""
+    identity, company = await identity_of(request), request.match_info["company"]
+    if not identity.may("propose", company):
+        identity.require("import", company)
+    return company, Sender(identity.actor, not identity.may("import", company), identity.may("read", company))
 
 
 async def identity_of(request: web.Request) -> Identity:

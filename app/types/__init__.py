@@ -150,6 +150,7 @@ _ALL = (
     ),
     ColumnType(
         *("float8", "double", "Edm.Double", "number", {"type": "number", "format": "double"}, literals.number),
+        form="[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?",
         unimportable=NOT_FINITE,
         xsd="xs:double",
         xsd_extra=("NaN", "Infinity", "-Infinity"),

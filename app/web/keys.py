@@ -15,6 +15,7 @@ from app.web.page import PageRequest
 PAGE = 50  # keys
 SCOPES = (
     ("read", "Read", "OData, rows, changes, export"),
+    ("propose", "Propose", "dry runs of imports and reverts; writes nothing"),
     ("import", "Import", "imports and mappers"),
     ("hooks", "Webhooks", "webhooks and their deliveries"),
 )

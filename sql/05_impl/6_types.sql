@@ -33,8 +33,8 @@ comment on column bds_impl.types.finite is
 comment on column bds_impl.types.probe is 'A value that tells columns of different length or scale apart';
 comment on column bds_impl.types.stand_ins is
     'SQL: values that {column} of row u of {table} may have for a moment, to be tried in this order; $1 is the company, u."@k" the '
-    'row''s number among those that need one, g.n the number of the try, {length} that of a text at most. A value that is none of '
-    '{type}, or that a row has, is left out';
+    'row''s number among those that need one, g.n the number of the try, {length} that of a text at most, {allowed} the values of '
+    'an enum. A value that is none of {type}, or that a row has, is left out';
 comment on column bds_impl.types.is_exact is 'Whether equal values read the same: 1.0 and 1.00 do not, nor do a month and 30 days';
 
 create function bds_impl.beside(zero text, step text, lowest text default 'null', highest text default 'null')
@@ -52,16 +52,17 @@ create function bds_impl.beside(zero text, step text, lowest text default 'null'
 comment on function bds_impl.beside(text, text, text, text) is
     'Stand-ins of an ordered type: below and above all values, of each row another one';
 
-create function bds_impl.free("values" text)
+create function bds_impl.free("values" text, shown text default '')
     returns text
     language sql
     immutable
     return format(
         '(select v from %s v where pg_input_is_valid(v::text, {type:L}) and not exists ('
-        'select from {table} t where t.company_id = $1 and t.{column:I} = v) offset u."@k" + g.n - 2 limit 1)',
-        "values"
+        'select from {table} t where t.company_id = $1 and t.{column:I}%s = v) offset u."@k" + g.n - 2 limit 1)',
+        "values", shown
     );
-comment on function bds_impl.free(text) is 'A stand-in of few values: one that no row has, of each row another one';
+comment on function bds_impl.free(text, text) is
+    'A stand-in of few values: one that no row has, of each row another one; shown: a cast of stored values to their type';
 
 insert into bds_impl.types (name, stored, shown, expected, probe, stand_ins)
 select t.name, t.stored, 'text', 'text that fits {type}', 'x', array[
@@ -183,6 +184,6 @@ insert into bds_impl.types (name, stored, shown, expected, valid, logged, finite
 insert into bds_impl.types (name, stored, shown, expected, stand_ins) values
 ('bool', '{bool}', 'bool', 'true or false', array[bds_impl.free('unnest(array[false, true])')]),
 ('uuid', '{uuid}', 'uuid', 'a UUID', '{gen_random_uuid()}'),
-('enum', '{anyenum}', 'text', 'one of {allowed}', array[bds_impl.free('unnest(enum_range(null::{type}))')]);
+('enum', '{anyenum}', 'text', 'one of {allowed}', array[bds_impl.free('unnest({allowed:L}::text[])', '::text')]);
 
 update bds_impl.types set is_exact = false where name in ('numeric', 'float4', 'float8', 'interval', 'jsonb');

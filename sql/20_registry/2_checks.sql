@@ -60,12 +60,7 @@ as $$
     select u.attnum, u.attname, u.written, u.base, u.typmod, u.required, k.name
     from under u
     join pg_type t on t.oid = u.base and t.typtype <> 'd'
-    join pg_attribute a on a.attrelid = table_name and a.attnum = u.attnum
-    left join bds_impl.types k on case
-        -- PostgreSQL compares no values of a domain over an enum
-        when t.typtype = 'e' then case when a.atttypid = t.oid then 'anyenum'::regtype end
-        else t.oid::regtype
-    end = any (k.stored);
+    left join bds_impl.types k on case t.typtype when 'e' then 'anyenum'::regtype else t.oid::regtype end = any (k.stored);
 $$;
 comment on function bds_registry.typed_columns(regclass) is
     'The columns of a table with their types: as they are written, below all domains, and in bds_impl.types, null if columns '
@@ -126,7 +121,7 @@ begin
         raise exception using
             errcode = 'BD005',
             message = format('column %s.%I has the unsupported type %s', table_name, odd.attname, odd.written),
-            hint = format('use an enum, %s, or a domain over one of these but enums', (
+            hint = format('use an enum, %s, or a domain over one of these', (
                 select string_agg(s::text, ', ' order by s::text)
                 from bds_impl.types t, unnest(t.stored) s
                 where s <> 'anyenum'::regtype

@@ -97,8 +97,16 @@ create or replace function bds_log.lock_old_row_company()
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+declare
+    company text;
 begin
-    perform bds_change_log.lock_company_of_row(old.company_id, tg_op);
+    begin
+        company := old.company_id;
+    exception when undefined_column then
+        perform bds_change_log.refuse_altered(e) from bds.entities e where e.table_name = tg_relid;
+        raise;
+    end;
+    perform bds_change_log.lock_company_of_row(company, tg_op);
     return old;
 end
 $$;

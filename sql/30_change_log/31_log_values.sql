@@ -26,15 +26,20 @@ as $$
                         '{field:L} : case when {differs} then coalesce(to_json(o.{column:I}), ''null''::json) end',
                         'field', f.name, 'column', f.column_name,
                         'differs', replace(
-                            -- as they are stored, where values that PostgreSQL calls equal read differently
-                            case when t.is_exact or f.scale is not null then 'o.{column} is distinct from r.{column}'
+                            -- as they are stored, where values that PostgreSQL calls equal read differently; and it compares no
+                            -- values of a domain over an enum
+                            case when t.is_exact and not (t.name = 'enum' and y.typtype = 'd') or f.scale is not null
+                                then 'o.{column} is distinct from r.{column}'
                                 else 'record_image_ne(row(o.{column}), row(r.{column}))' end,
                             '{column}', quote_ident(f.column_name)
                         )
                     ),
                     E',\n                ' order by f.ordinal
                 ) || E'\n                absent on null returning json\n            )::jsonb'
-                from bds.fields f join bds_impl.types t on t.name = f.stored
+                from bds.fields f
+                join bds_impl.types t on t.name = f.stored
+                join pg_attribute a on a.attrelid = this.table_name and a.attname = f.column_name
+                join pg_type y on y.oid = a.atttypid
                 where f.entity = this.name and f.name not in ('id', 'updatedAt')
             ),
             $sql$'{}'::jsonb$sql$

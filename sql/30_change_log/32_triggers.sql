@@ -72,13 +72,23 @@ begin
         $body$
 create or replace function bds_log.{function:I}() returns trigger language plpgsql security definer
 set search_path = pg_catalog, pg_temp as $function$
+declare
+    has_turn boolean;
+    is_moved boolean;
 begin
-    if {turn} is not true then
+    begin
+        has_turn := {turn};
+        is_moved := new.company_id <> old.company_id or new.id <> old.id;
+        new.updated_at := case tg_op when 'UPDATE' then old.updated_at else new.updated_at end;
+{generated}
+    exception when undefined_column then
+        perform bds_log.{check:I}();
+        raise;
+    end;
+    if has_turn is not true then
         perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
     end if;
     if tg_op = 'UPDATE' then
-        new.updated_at := old.updated_at;
-{generated}
         if new is not distinct from old
             and (
                 split_part(current_setting('bds.touching', true), ':', 1) is distinct from pg_trigger_depth()::text
@@ -86,7 +96,7 @@ begin
             )
         then
             return null;
-        elsif new.company_id <> old.company_id or new.id <> old.id then
+        elsif is_moved then
             raise exception using errcode = 'BD004', message = 'the company_id and the id of a row cannot be changed';
         end if;
     end if;
@@ -102,6 +112,7 @@ revoke all on function bds_log.{function:I}() from public;
 alter function bds_log.{function:I}() owner to bds_owner;
         $body$,
         'function', bds_registry.function_of(this.name, 'stamp'),
+        'check', bds_registry.function_of(this.name, 'check'),
         'turn', bds_change_log.has_turn('new'),
         'generated', coalesce(bds_change_log.copy_generated(this), '')
     ));
@@ -119,18 +130,15 @@ create function bds_change_log.copy_generated(this bds.entities)
 as $$
     select bds_impl.fill(
         $sql$
-        begin
+        if tg_op = 'UPDATE' then
             if coalesce({values}) is not null then
                 perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = {entity:L};
             end if;
             {copies}
-        exception when undefined_column then
-            perform bds_log.{check:I}();
-        end;$sql$,
+        end if;$sql$,
         'values', string_agg(format('new.%I::text', f.column_name), ', '),
         'entity', this.name,
-        'copies', string_agg(bds_impl.fill('new.{column:I} := old.{column:I};', 'column', f.column_name), ' '),
-        'check', bds_registry.function_of(this.name, 'check')
+        'copies', string_agg(bds_impl.fill('new.{column:I} := old.{column:I};', 'column', f.column_name), ' ')
     )
     from bds.fields f
     where f.entity = this.name and f.generated

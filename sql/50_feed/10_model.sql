@@ -5,7 +5,7 @@ select f.entity, coalesce(n.name, f.name) as name, f.column_name, f.stored as ty
     format_type(a.atttypid, a.atttypmod) as sql_type, f.required,
     coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(y.typdefaultbin, 0)) as default_expression, f.is_unique, n.target,
     n.name is not null and n.name = e.parent_navigation as is_parent, f.ordinal,
-    case when y.typtype <> 'd' then format_type(a.atttypid, a.atttypmod) else (
+    case when f.stored = 'enum' then 'text' when y.typtype <> 'd' then format_type(a.atttypid, a.atttypmod) else (
         with recursive under (base, typmod) as (
             select y.typbasetype, y.typtypmod
             union all
@@ -36,8 +36,8 @@ comment on column bds.import_columns.target is 'For a reference the entity that 
 comment on column bds.import_columns.is_parent is 'Whether the reference is to the parent';
 comment on column bds.import_columns.ordinal is 'The column''s number in the table';
 comment on column bds.import_columns.base_type is
-    'The type below all domains, with its precision: temporary tables have it, because a domain may refuse null, and its columns '
-    'would block ALTER DOMAIN while a session is idle';
+    'The type below all domains, with its precision; text of an enum. Temporary tables have it, because a domain may refuse null, '
+    'and columns of the owner''s types would block ALTER DOMAIN and DROP TYPE while a session is idle';
 
 create function bds_feed.navigations()
     returns setof bds.navigations

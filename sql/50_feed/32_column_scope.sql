@@ -14,10 +14,12 @@
 --     cleared      (null)::numeric(19,4)             what null makes of it: the default of a column that is required
 --     is_constant  true                              cleared is the same at any time
 --     gives        'price' = any ($2)                some record has it
---     stored       t.price
+--     stored       t.price                           of an enum t.mood::text, as temporary tables have it; found: "by_price".price;
+--                                                    listed: r.price
 --     written      case when s.price is null then t.price when s.price = e'\x01' then null else ... end    what is to be stored
 --     mass         the same                          of a mass update, where a new row has no default
 --     linked       the same                          of a row without unique fields, which is compared as a whole
+--     typed        d.price                           with the type of the table's column
 --     to_write     d.price                           in the statement that writes; null for a reference that is written later
 --     missing      (s.price = e'\x01' or m.is_new and m.operation <> 'update' and s.price is null)         a required one is
 --     hash         hash_numeric_extended             the function of (value, seed)
@@ -30,6 +32,30 @@
 --
 --     ref          products_category                 part of names; kinds, known: {id,code}, id:..., code:... for errors
 --     target       categories                        target_table: data.categories; lookup_kinds: how each kind of lookup is read
+
+create function bds_feed.present(c bds.import_columns, of_row text)
+    returns text
+    language sql
+    stable
+    return format('%s.%I', of_row, (c).column_name) || case (c).type when 'enum' then '::text' else '' end;
+comment on function bds_feed.present(bds.import_columns, text) is
+    'SQL for the value of a column in a row of the entity''s table, with the type that temporary tables have';
+
+create function bds_feed.typed(c bds.import_columns)
+    returns text
+    language sql
+    stable
+    return format('d.%I', (c).column_name) || case (c).type when 'enum' then '::' || (c).sql_type else '' end;
+comment on function bds_feed.typed(bds.import_columns) is
+    'SQL for the value of a column in a row d of a temporary table, with the type of the entity''s table';
+
+create function bds_feed.default_of(c bds.import_columns)
+    returns text
+    language sql
+    stable
+    return case when (c).type = 'enum' then '(' || (c).default_expression || ')::text' else (c).default_expression end;
+comment on function bds_feed.default_of(bds.import_columns) is
+    'SQL for the default of a column, with the type that temporary tables have; null if there is none';
 
 create function bds_feed.read_value(
     c bds.import_columns, out given text, out valid text, out value text, out read text, out cleared text, out named text,
@@ -53,7 +79,7 @@ begin
     -- checking takes half of the time: if $3, all texts are known to be valid
     read := case when plain then value else format('case when $3 or %s then %s end', valid, value) end;
     value := case when plain then value else format('case when %s then %s end', valid, value) end;
-    cleared := case when c.required then coalesce(c.default_expression, 'null') else 'null' end;
+    cleared := case when c.required then coalesce(bds_feed.default_of(c), 'null') else 'null' end;
     named := case when plain then 'l.value' else format(
         'case when %s then %s end', bds_impl.fill(type.valid, 'given', 'l.value', 'type', c.sql_type),
         bds_impl.fill(type.value, 'given', 'l.value', 'type', c.base_type)
@@ -111,7 +137,8 @@ as $$
         'target', c.target, 'target_table', e.table_name::text,
         'kinds', (e.kinds)::text, 'known', array_to_string(e.kinds, ':..., ') || ':...', 'lookup_kinds', (
             select jsonb_agg(jsonb_build_object(
-                'kind', k.kind, 'kind_column', coalesce(u.column_name, 'id'),
+                'kind', k.kind, 'holds', case when u.name is null then '"old_id".id'
+                    else bds_feed.present(u, format('"old_%s"', u.name)) end,
                 'named', case when u.name is null then 'bds_feed.lookup_id(l.lookup)' else r.named end,
                 'is_key', u.name is not null) order by k.n)
             from unnest(e.kinds) with ordinality as k (kind, n)
@@ -158,14 +185,14 @@ as $$
                 else '({text})::{type}'
             end,
             'text', bds_impl.fill(t.logged, 'state', s.state, 'field', f.name), 'type', c.sql_type
-        )) || jsonb_build_object(
+        ) || case c.type when 'enum' then '::text' else '' end) || jsonb_build_object(
             'is_altered', a.is_altered,
             'fits', bds_impl.fill(
                 'pg_input_is_valid(({text})::text, {type:L})', 'text', bds_impl.fill(t.logged, 'state', 'r.known', 'field', f.name),
                 'type', c.sql_type
             ),
-            'kept', case when c.default_expression is null then format('t.%I', c.column_name)
-                else format('case when t.id is null then %s else t.%I end', c.default_expression, c.column_name) end
+            'kept', case when c.default_expression is null then bds_feed.present(c, 't')
+                else format('case when t.id is null then %s else %s end', bds_feed.default_of(c), bds_feed.present(c, 't')) end
         )
     from bds.fields f
     join bds_impl.types t on t.name = f.stored
@@ -191,7 +218,7 @@ as $$
         'column', c.column_name, 'type', c.base_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
         'key', 'key_' || c.name, 'unique', c.is_unique, 'is_parent', c.is_parent, 'expected', r.expected,
         'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named,
-        'cleared', format('(%s)::%s', r.cleared, c.base_type),
+        'cleared', format('(%s)::%s', r.cleared, c.base_type), 'typed', bds_feed.typed(c),
         'sound', bds_impl.fill($sql$({given} is null or {given} = e'\x01' or {valid})$sql$, 'given', r.given, 'valid', r.valid),
         'is_constant', r.cleared !~ '\w\(',  -- a function may return another value at another time
         -- a nested record has a parent without naming it
@@ -199,7 +226,8 @@ as $$
             when c.is_parent then 'true'
             else format('%L = any ($2)', c.name) || case when c.is_unique then ' or ''@id'' = any ($2)' else '' end
         end,
-        'stored', s.stored, 'mass', bds_feed.written_value(c, s.stored, 'null::' || c.base_type),
+        'stored', s.stored, 'found', bds_feed.present(c, format('"by_%s"', c.name)), 'listed', bds_feed.present(c, 'r'),
+        'mass', bds_feed.written_value(c, s.stored, 'null::' || c.base_type),
         'written', case when c.is_parent then format('coalesce(p.target, %s)', s.written) else s.written end,
         'linked', case
             when c.target is not null then format('%I.id', 'ref_' || c.name)
@@ -223,17 +251,19 @@ as $$
                     else {value}
                 end$sql$,
                 'target', c.target, 'value', d.value, 'map', 'map_' || c.target
-            ) else d.value end
+            ) else bds_feed.typed(c) end
     ) || coalesce(bds_feed.target_scope(c), '{}') || bds_feed.logged_scope(c)
     from bds_feed.read_value(c) r
-    cross join lateral (select t.typcategory = 'S' from pg_type t where t.oid = c.base_type::regtype) as k (is_text)
-    cross join lateral (select format('t.%I', c.column_name)) as t (stored)
+    cross join lateral (
+        select t.typcategory = 'S' and c.type <> 'enum' from pg_type t where t.oid = c.base_type::regtype
+    ) as k (is_text)
+    cross join lateral (select bds_feed.present(c, 't')) as t (stored)
     cross join lateral (select format('d.%I', c.column_name)) as d (value)
     cross join lateral (
         select t.stored, bds_feed.written_value(
             c,
             case when c.default_expression is null then t.stored
-                else format('case when m.is_new then %s else %s end', c.default_expression, t.stored) end,
+                else format('case when m.is_new then %s else %s end', bds_feed.default_of(c), t.stored) end,
             format('m.%I', 'key_' || c.name)
         )
     ) as s (stored, written);

@@ -127,5 +127,5 @@ left join pg_temp."map_{target}" "new_{kind}"
     on {kind:L} = any ($2) and "new_{kind}"."key_{kind}" = d."value_{kind}" and not "new_{kind}".failed
 {end is_key}
 left join {target_table} "old_{kind}"
-    on {kind:L} = any ($2) and "old_{kind}".company_id = (select $1) and "old_{kind}".{kind_column:I} = d."value_{kind}"
+    on {kind:L} = any ($2) and "old_{kind}".company_id = (select $1) and {holds} = d."value_{kind}"
 {end lookup_kinds}$sql$);

@@ -49,10 +49,10 @@ from (
     offset 0
 ) s
 {if sole}
-left join {table} t on t.company_id = (select $1) and t.{column:I} = s."@find_{sole}"
+left join {table} t on t.company_id = (select $1) and {stored} = s."@find_{sole}"
 {else sole}
 {each keys}
-left join {table} "by_{name}" on ({gives}) and "by_{name}".company_id = (select $1) and "by_{name}".{column:I} = s."@find_{name}"
+left join {table} "by_{name}" on ({gives}) and "by_{name}".company_id = (select $1) and {found} = s."@find_{name}"
 {end keys}
 left join {table} by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"
 cross join lateral (
@@ -95,7 +95,7 @@ begin
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select '{entity}', m.ordinal, '{name}', 'already_exists', format('row %s has %s %L', t.id, '{name}', m.{key:I})
         from pg_temp."map_{entity}" m
-        join {table} t on t.company_id = (select import.company_id) and t.{column:I} = m.{key:I}
+        join {table} t on t.company_id = (select import.company_id) and {stored} = m.{key:I}
         where m.id is not null and m.phase <> 3 and t.id <> m.target;
         {end keys}
         update pg_temp."map_{entity}" m set failed = true  -- at once: other records may then have its unique values

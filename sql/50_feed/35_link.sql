@@ -89,7 +89,7 @@ left join (
 -- + 0: both sides are sorted by parent, and a merge would compare each item of a parent with all of its rows
 ) r on r.{parent_column:I} + 0 = i."@home" and r."@nth" = i."@nth"
     {each links}
-    and (i."{name}" is null or i."={column}" is not distinct from r.{column:I})
+    and (i."{name}" is null or i."={column}" is not distinct from {listed})
     {end links}
 left join pg_temp."named_{entity}" n on '@id' = any ($2) and n.ordinal = i."@ordinal"$sql$),
 
@@ -138,11 +138,11 @@ begin
     select t.id, h.id, m.target is null, 0
         {each links}
         {if is_constant}
-        | case when t.{column:I} is distinct from {cleared} then {flag} else 0 end
+        | case when {stored} is distinct from {cleared} then {flag} else 0 end
         {end is_constant}
         {end links}
         {each links}
-        , coalesce({hash}(t.{column:I}, h.id * 64 + {n}), hashint8extended({n}, -h.id))
+        , coalesce({hash}({stored}, h.id * 64 + {n}), hashint8extended({n}, -h.id))
         {end links}
     from pg_temp."home_{entity}" h
     join {table} t on t.company_id = (select import.company_id) and t.{parent_column:I} = h.id

@@ -110,7 +110,10 @@ begin
         select '{entity}', d."@ordinal", {field}, 'invalid_value', {message:L}
         from pg_temp."diff_{entity}" d
         where d."@ordinal" between $2 and $3 and d."@new" is not null
-            and (select not ({expression}) from (select import.company_id as company_id, d.*) as row_to_be);
+            and (
+                select not ({expression})
+                from (select import.company_id as company_id, d.id{each columns}, {typed} as {column:I}{end columns}) as row_to_be
+            );
     exception when others then  -- the rule raises for a record: the writing finds which
         if not bds_feed.is_fault_of_rows(sqlstate) then
             raise;

@@ -136,7 +136,7 @@ begin
                 select o.*, count(*) over () as changed
                 from pg_temp."diff_{entity}" o where o."@ordinal" = s."@ordinal" and not o."@new"
             ) d
-            left join {table} t on t.company_id = (select import.company_id) and t.{column:I} = d.{column:I} and t.id <> d.id
+            left join {table} t on t.company_id = (select import.company_id) and {stored} = d.{column:I} and t.id <> d.id
             where d.{column:I} is not null and (t.id is not null or d.changed > 1)
             having count(*) > 0;
         end if;

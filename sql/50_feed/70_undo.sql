@@ -65,10 +65,10 @@ cross join lateral (
     offset 0
 ) v
 cross join lateral (
-    select {each columns| or }t.{column:I} is distinct from v.{column:I}{end columns} as differs,
+    select {each columns| or }{stored} is distinct from v.{column:I}{end columns} as differs,
         false
         {each columns}
-        or case when r.left_as ? {field:L} then t.{column:I} is distinct from {left} else false end
+        or case when r.left_as ? {field:L} then {stored} is distinct from {left} else false end
         {end columns}
         as is_not_as_left,
         case when false then null{each altered} when not {fits} then {field:L}{end altered} end as unfit
@@ -140,9 +140,9 @@ end$sql$),
 ('holders_{entity}(company text)', 'has_keys', 'table (n bigint, field text, holder bigint, is_leaving boolean)',
 'the rows that hold the new unique value of row n, and whether they are deleted or get another one', $sql$
 {each keys| union all }
-select d."@ordinal", {field:L}, t.id, m.target is not null and (o.id is null or o.{column:I} is distinct from t.{column:I})
+select d."@ordinal", {field:L}, t.id, m.target is not null and (o.id is null or o.{column:I} is distinct from {stored})
 from pg_temp."diff_{entity}" d
-join {table} t on t.company_id = (select $1) and t.{column:I} = d.{column:I} and t.id <> d.id
+join {table} t on t.company_id = (select $1) and {stored} = d.{column:I} and t.id <> d.id
 left join pg_temp."map_{entity}" m on m.target = t.id and not m.failed
 left join pg_temp."diff_{entity}" o on o.id = t.id
 where d."@new" is not null
@@ -158,7 +158,7 @@ begin
     where w.entity = '{entity}' and w.n = d."@ordinal" and not d."@new" and not (
         false
         {each columns}
-        or {field:L} = any (f.given) and t.{column:I} is distinct from d.{column:I}
+        or {field:L} = any (f.given) and {stored} is distinct from d.{column:I}
         {end columns}
     );
 end$sql$),
@@ -192,8 +192,8 @@ left join lateral (
     from (values
         {each columns|, }
         (
-            {n}, {field:L}, to_json(d.{column:I})::text, to_json(t.{column:I})::text,
-            k.known ? {field:L} and t.{column:I} is distinct from d.{column:I}
+            {n}, {field:L}, to_json(d.{column:I})::text, to_json({stored})::text,
+            k.known ? {field:L} and {stored} is distinct from d.{column:I}
         )
         {end columns}
     ) as f (n, field, wanted, found, differs)
@@ -202,7 +202,7 @@ left join lateral (
 where not m.failed and case
     when d.id is null then t.id is not null
     when t.id is null then true
-    else {each columns| or }k.known ? {field:L} and t.{column:I} is distinct from d.{column:I}{end columns}
+    else {each columns| or }k.known ? {field:L} and {stored} is distinct from d.{column:I}{end columns}
 end$sql$),
 
 ('redo_{entity}(company text)', null, 'void',
@@ -215,7 +215,7 @@ begin
     update pg_temp."diff_{entity}" d
     set "@new" = not o.is_there
         {each columns}
-        , {column:I} = case when o.is_there and k.known ? {field:L} is not true then t.{column:I} else d.{column:I} end
+        , {column:I} = case when o.is_there and k.known ? {field:L} is not true then {stored} else d.{column:I} end
         {end columns}
     from bds_import."odd_{entity}"($1) o
     join pg_temp.revert_rows r on r.n = o.n

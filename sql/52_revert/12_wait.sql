@@ -18,9 +18,10 @@ as $$
             and a.columns <@ array(select c.column_name from bds.import_columns c where c.entity = this.entity)
     ),
     found as (
-        select s.n, replace(replace(replace(replace(replace(
+        select s.n, replace(replace(replace(replace(replace(replace(
             s.template, '{table}', candidates.table_name::text), '{column:I}', quote_ident(this.column_name)),
-            '{type}', this.sql_type), '{type:L}', quote_literal(this.sql_type)), '{length}', coalesce(f.max_length, 32)::text
+            '{type}', this.sql_type), '{type:L}', quote_literal(this.sql_type)), '{length}', coalesce(f.max_length, 32)::text),
+            '{allowed:L}', coalesce(quote_literal(f.allowed), 'null')
         ) as expression
         from bds.fields f
         join bds_impl.types t on t.name = this.type
@@ -52,11 +53,11 @@ as $$
                         offset 0
                     ) c ({column:I})
                     where c.{column:I} is not null and ({checks})
-                        and not exists (select from {table} t where t.company_id = $1 and t.{column:I} = c.{column:I})
+                        and not exists (select from {table} t where t.company_id = $1 and {present} = {candidate})
                     limit 1
                 )$sql$,
                 'column', this.column_name, 'type', this.sql_type, 'table', table_name::text, 'value', c.expression,
-                'checks', c.checks
+                'checks', c.checks, 'present', bds_feed.present(this, 't'), 'candidate', bds_feed.present(this, 'c')
             ),
             ', ' order by c.n
         ) || ')',

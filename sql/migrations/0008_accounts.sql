@@ -15,14 +15,14 @@ create table bds.api_keys (
 
     constraint hash_is_sha256 check (octet_length(hash) = 32),
     constraint key_is_for_a_tenant_or_for_companies check (tenant_id is not null or coalesce(cardinality(companies), 0) > 0),
-    constraint scopes_are_known check (scopes <@ array['read', 'import', 'hooks'] and cardinality(scopes) > 0)
+    constraint scopes_are_known check (scopes <@ array['read', 'propose', 'import', 'hooks'] and cardinality(scopes) > 0)
 );
 comment on table bds.api_keys is 'API keys, stored as SHA-256; a key is shown only when it is created';
 comment on column bds.api_keys.id is 'The key''s id';
 comment on column bds.api_keys.hash is 'SHA-256 of the key';
 comment on column bds.api_keys.name is 'Its name';
 comment on column bds.api_keys.tenant_id is 'The tenant whose every company it gives access to; null: it is for some companies';
-comment on column bds.api_keys.scopes is 'Some of read, import, hooks';
+comment on column bds.api_keys.scopes is 'Some of read, propose, import, hooks';
 comment on column bds.api_keys.created_at is 'Time of creation';
 comment on column bds.api_keys.expires_at is 'End of its validity; null: none';
 comment on column bds.api_keys.revoked_at is 'Time of revocation; null: it was not revoked';

@@ -100,6 +100,23 @@ def test_a_write_to_an_altered_table_is_refused_with_the_statement_that_mends_it
     ]
 
 
+@pytest.mark.parametrize("column", ["company_id", "id", "updated_at"])
+@pytest.mark.parametrize("alteration", ["drop column {} cascade", "rename {} to other"])
+def test_a_write_to_a_table_without_a_column_that_every_entity_has_is_refused(
+    stores: Operator, connect, column: str, alteration: str
+) -> None:
+    new, undeclared = Operator(connect()), connect()  # stores has written before
+    stores.connection.execute(f"alter table data.stores {alteration.format(column)}".encode())
+    hints = {refused(session, write.format("data.stores")) for session in (stores, new) for write in WRITES}
+    for write in WRITES[1:]:
+        with pytest.raises(psycopg.Error) as caught:
+            undeclared.execute(write.format("data.stores").encode())
+        assert caught.value.sqlstate == "BD007", caught.value
+        hints.add(caught.value.diag.message_hint or "")
+    [hint] = hints
+    assert hint.startswith(f"bds.register refuses it: data.stores has no column {column} ")
+
+
 @pytest.mark.parametrize("warm", [False, True], ids=["new session", "session that has written"])
 @pytest.mark.parametrize(
     ("alteration", "name"),

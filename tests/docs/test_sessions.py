@@ -30,6 +30,7 @@ RUN = (
     "docs/feed.md",
     "docs/sql.md",
     "docs/mapper.md",
+    "docs/assistants.md",
 )
 ELSEWHERE = {
     ("README.md", "Try it"): "test_the_demo_prints_what_the_readme_shows",

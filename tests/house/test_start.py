@@ -19,6 +19,7 @@ HEAVY = {
     "jinja2",
     "jsonpath_rfc9535",
     "lxml",
+    "mcp",
     "openpyxl",
     "psutil",
     "swagger_ui",

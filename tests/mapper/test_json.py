@@ -114,6 +114,42 @@ def test_the_record_of_an_element(run: Run, fields: str, element: str, expected:
         assert run(text, f"[{element}]")["products"] == [expected]
 
 
+REPEATED = [
+    ("$.p { code = 'c' }", '{"p": {"c": "a", "c": "b"}}', [{"code": "b"}]),
+    ("$.p { code = 'c.d' }", '{"p": {"c": {"d": "a"}, "c": {"d": "b"}}}', [{"code": "b"}]),
+    ("$.p { code = 'c[0]' }", '{"p": {"c": ["a"], "c": ["b"]}}', [{"code": "b"}]),
+    (
+        "$.p { code = 'c' }",
+        '{"p": [{"c": "a"}], "p": {"c": "b"}, "p": null, "p": [{"c": "c"}]}',
+        [{"code": code} for code in "abc"],
+    ),
+    *(
+        (f"$.p {{ variants = '{path}' {{ code = 'c' }} }}", f'{{"p": {{{source}}}}}', [{"variants": [{"code": 1}, {"code": 2}]}])
+        for path, source in (
+            ("v", '"v": [{"c": 1}], "v": [{"c": 2}]'),
+            ("v", '"v": {"c": 1}, "v": null, "v": {"c": 2}'),
+            ("v[*]", '"v": {"x": {"c": 1}}, "v": {"x": {"c": 2}}'),
+            ("v[?@.c]", '"v": [{"c": 1}], "v": [{"c": 2}, {}]'),
+            ("o.v", '"o": {"v": [{"c": 1}], "v": {"c": 2}}'),
+            ("$..v", '"o": {"v": {"c": 1}, "v": {"c": 2}}'),
+        )
+    ),
+    (
+        "$.p[*].v[*] { code = 'c' } units = '$.p' { name = 'n' }",
+        '{"p": [{"v": [{"c": 1}], "v": [{"c": 2}]}]}',
+        [{"code": 1}, {"code": 2}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("block", "source", "expected"), REPEATED, ids=range(len(REPEATED)))
+def test_a_repeated_collection_continues_and_a_repeated_member_keeps_its_last_value(
+    run: Run, block: str, source: str, expected: list[Any]
+) -> None:
+    path, rest = block.split(" ", 1)
+    assert run(f"type json\nproducts = '{path}' {rest}", source)["products"] == expected
+
+
 def test_only_numbers_in_text_are_read_by_the_language(run: Run) -> None:
     text = "type json @language = 'de'\nproducts = '$' { code = 'c' price = 'p' }"
     assert run(text, '[{"p": 1.5}, {"p": "1,5"}, {"p": "1.500"}]')["products"] == [

@@ -15,14 +15,16 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from app.cli.main import main
 from app.database import embedded
 from app.database.directory import HOME
 from app.errors import ServiceError
-from app.places import administration
+from app.places import administration, cluster
 from app.places.move import Move
 from tests.auth.client import ask, make_user
+from tests.conftest import TEMPLATE
 from tests.places.conftest import COMPANY, Places
 from tests.service.serving import running, wait_until
 from tests.web.visitor import visitor
@@ -234,6 +236,34 @@ def test_a_database_is_a_place_once(pair: Places) -> None:
     pair.company(HOME)
     with pytest.raises(ServiceError, match="without companies"):
         administration.add(pair.urls[HOME], "east", pair.urls[HOME])
+
+
+def test_a_table_that_keeps_a_database_from_being_added_is_named_with_its_mend(
+    pair: Places, bds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, drop = "db-3", "alter table data.units drop column symbol cascade"
+    reason = (
+        "1 entity is not up to date:\n"
+        "  units: column symbol was dropped; mend: select bds.register('data.units', entity => 'units', singular => 'unit')\n"
+    )
+    pair.west.connection.execute("create database another template " + TEMPLATE)
+    another = make_conninfo(pair.urls["west"], dbname="another")
+    with psycopg.connect(another, autocommit=True) as connection:
+        connection.execute(drop)
+    try:
+        assert bds("place", "add", "north", another) == (1, "", f"bds: north was not added: in its database {reason}")
+        # Citus is elsewhere (tests/citus)
+        monkeypatch.setattr(cluster, "is_coordinator", lambda _: True)
+        monkeypatch.setattr(cluster, "find_nodes", lambda _: {})
+        monkeypatch.setattr(cluster, "_name_coordinator", lambda _: None)
+        monkeypatch.setattr(cluster, "_require_suitable", lambda *_: None)
+        monkeypatch.setattr(cluster, "_url", lambda *_: another)
+        monkeypatch.setattr(cluster, "NUMBER", "select 0")
+        assert bds("node", "add", host) == (1, "", f"bds: {host} was not added: in its database {reason}")
+        pair.home.connection.execute(drop)
+        assert bds("node", "add", host) == (1, "", f"bds: {host} was not added: at home {reason}")
+    finally:
+        pair.west.connection.execute("drop database another with (force)")
 
 
 def test_two_moves_of_a_company_at_once(pair: Places, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,10 @@ PAIRS = [
     ("launched lt 2026-11-20T12:00:00Z", "(launched < $2::timestamp)", ["2026-11-20 12:00:00+00:00"]),
     ("launched in (2026-11-20,2026-11-20T12:00Z)", "(launched = any($2::timestamp[]))", [["2026-11-20", f"{NOON}+00:00"]]),
     ("launched eq updatedAt", "(launched = (updatedAt at time zone 'UTC'))", []),
-    ("weight gt price", "(weight::numeric > price)", []),
+    ("weight gt price", "(weight::text::numeric > price)", []),
+    ("weight eq id", "(weight = id::float8)", []),
+    ("cast(id,Edm.Double) eq -0", "(id::float8 = $2::float8)", ["0"]),
+    ("cast(weight,Edm.Double) eq -0.0", "(weight = $2::float8)", ["0"]),
     # arithmetic
     ("price add 1 mul 2 gt 5.5", "((price + ($2::numeric * $3::numeric)) > $4::numeric)", ["1", "2", "5.5"]),
     ("(price add 1) mul 2 gt 5", "(((price + $2::numeric) * $3::numeric) > $4::int8)", ["1", "2", "5"]),

@@ -114,6 +114,12 @@ def test_it_says_its_version(installed: Installed) -> None:
     assert version(NAME) in installed.bds("--version")
 
 
+def test_it_names_the_command_that_installs_what_is_missing(installed: Installed) -> None:
+    words, environ = [installed.program, "mcp", "--url", "http://127.0.0.1"], {**installed.environ, "BDS_KEY": "bds_k"}
+    refused = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environ, cwd=installed.data)
+    assert refused.returncode == 2 and "pip install 'business-data-service[mcp]'" in refused.stderr
+
+
 def test_it_migrates_imports_and_serves(installed: Installed) -> None:
     installed.bds("migrate")
     installed.bds("company", "create", "acme")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import jsonpath_rfc9535
@@ -95,6 +96,17 @@ def block_path(text: str) -> JsonBlockPath:
     if anywhere and (not steps or steps[0] is None):
         raise PathError(STREAMABLE)
     return JsonBlockPath(anywhere, tuple(steps), condition)
+
+
+def continued(paths: Iterable[str]) -> dict[str, bool]:
+    """The members in which blocks with these paths find their elements; true if the members of an object there are elements."""
+    found: dict[str, bool] = {}
+    for path in paths:
+        selectors = [segment.selectors[0] for segment in query(path).segments]
+        for selector, after in zip(selectors, [*selectors, None][1:], strict=True):
+            if isinstance(selector, NameSelector) and not isinstance(after, NameSelector):
+                found[selector.name] = found.get(selector.name, False) or after is not None
+    return found
 
 
 def _filter(selector: str) -> Query:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import DecimalException
 from typing import Any
 
@@ -33,7 +33,7 @@ class JsonSource(SourceReader):
             (jsonpath.block_path(block.path.text), RecordMaker.of(block, evaluator, _elements, _fault_finder))
             for block in mapper.blocks
         ]
-        self._walker = Walker(blocks, emit)
+        self._walker = Walker(blocks, jsonpath.continued(_block_paths(mapper.blocks)), emit)
         self._parser = ijson.basic_parse_coro(self._walker)
         self._guard = Guard()
         self._paths = [block.path.text for block in mapper.blocks]
@@ -105,6 +105,13 @@ def _error_offset(reason: str, piece: bytes) -> int:
     if at >= 0:
         return at + 29
     return next((at - 1 for at in range(min(30, len(seen)), 0, -1) if excerpt[40 - at : 40] == seen[:at]), 0)
+
+
+def _block_paths(blocks: Iterable[Block]) -> Iterator[str]:
+    """The paths of blocks and of those inside."""
+    for block in blocks:
+        yield block.path.text
+        yield from _block_paths(block.children)
 
 
 def _plain(value: Any) -> Any:

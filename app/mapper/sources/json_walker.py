@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -25,10 +25,15 @@ class ExactNumber(float):
 
 
 class Walker:
-    """Receives the parser's events, tracks the path of each value, and builds the values at the blocks' paths."""
+    """Receives the parser's events, tracks the path of each value, and builds the values at the blocks' paths.
 
-    def __init__(self, blocks: list[tuple[JsonBlockPath, RecordMaker]], emit: Emit) -> None:
+    Of a member that occurs again in its object the last value counts, as in import documents; a collection is continued
+    (jsonpath.continued).
+    """
+
+    def __init__(self, blocks: list[tuple[JsonBlockPath, RecordMaker]], continued: Mapping[str, bool], emit: Emit) -> None:
         self._blocks = blocks
+        self._continued = continued
         self._emit = emit
         self._seen = [0] * len(blocks)  # elements of each block so far
         self._path: list[str | None] = []  # of the open container: member names, None for an array item
@@ -96,7 +101,10 @@ class Walker:
     def _add(self, value: Any) -> None:
         container = self._built[-1]
         if isinstance(container, dict):
-            container[self._keys.pop()] = value
+            name = self._keys.pop()
+            if name in container and name in self._continued:
+                value = [item for part in (container[name], value) for item in _items(part, self._continued[name])]
+            container[name] = value
         else:
             container.append(value)
 
@@ -130,6 +138,13 @@ class Walker:
                 return True
             return bool(path) and path[-1] is None and _fits((*steps, None), path, block_path.anywhere)
         return _fits(steps, path, block_path.anywhere)
+
+
+def _items(value: Any, members: bool) -> list[Any]:
+    """The elements of a collection, which may be an array, an object or null; members: those of an object are elements."""
+    if isinstance(value, dict) and members:
+        return list(value.values())
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _base(block_path: JsonBlockPath) -> tuple[str | None, ...]:

@@ -17,6 +17,9 @@ SPACES = (
 # Unicode's simple case mapping, in a database of any locale; the result compares by code point.
 CASE = '({} ({{0}} collate "pg_catalog"."pg_c_utf8") collate "C")'
 
+# Nearer to zero a number becomes the double 0, from the other bound on it is out of their range.
+LEAST_DOUBLE, BEYOND_DOUBLES = "5e-324", "1.797693134862315e308"
+
 PARTS = {
     "year": "year",
     "month": "month",
@@ -177,13 +180,13 @@ SHOWN = {
 PRESENT = Function("present", ("any",), "bool", "nullif({0} is not null, false)", partial=True)
 
 # Conversions that the checker inserts.  BOUNDED makes null of a numeric too large for arithmetic.
-NUMERIC = Function("numeric", ("number",), "numeric", "{0}::numeric")
+NUMERIC = Function("numeric", ("number",), "numeric", "{0}::text::numeric")  # of a double; the cast itself keeps 15 digits
+DOUBLE = Function("double", ("integer",), "float8", "{0}::float8")
 WHOLE = Function("numeric", ("integer",), "whole", "{0}::numeric")
 BOUNDED = Function("numeric", ("number",), "numeric", "case when abs({0}) < 1e308::numeric then {0} end", partial=True)
 WITHOUT_ZONE = Function("local", ("timestamptz",), "timestamp", LOCAL)
 
-# Targets of casts by OData's names: arithmetic with doubles is numeric, which cannot overflow.
-EDM: dict[str, Name] = {each.edm: "numeric" if each.kind == "double" else each.name for each in TYPES.values()}
+EDM: dict[str, Name] = {each.edm: each.name for each in TYPES.values()}  # targets of casts by OData's names
 
 
 def cast(source: Type, target: Name) -> Function | None:
@@ -206,8 +209,14 @@ def _cast(source: Type, target: Name) -> str | None:
             return "case {0} when 'true' then true when 'false' then false end"
         case "text", _:
             return _read(target)
+        case "float8", "numeric":
+            return NUMERIC.template
         case _, "numeric" if source in NUMBERS:
             return "{0}::numeric"
+        case (("numeric" | "whole"), "float8"):
+            return f"case when abs({{0}}) < {LEAST_DOUBLE} then 0 when abs({{0}}) < {BEYOND_DOUBLES} then {{0}}::float8 end"
+        case _, "float8" if source in NUMBERS:
+            return DOUBLE.template
         case _, _ if target in INTEGERS and source in NUMBERS:
             low, high = TYPES[target].limits or (0, 0)
             return f"case when trunc({{0}}) between {low} and {high} then trunc({{0}})::{target} end"

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from app import types
 from app.errors import QueryError
-from app.query.check.functions import NUMERIC, WITHOUT_ZONE
+from app.query.check.functions import DOUBLE, NUMERIC, WITHOUT_ZONE
 from app.query.check.tree import DOUBLES, NUMBERS, Call, Constant, Expression, Function, Type
 from app.types import TYPES
 
@@ -44,11 +45,14 @@ def common(types: Iterable[Type]) -> Type:
 def _number(operand: Expression, other: Expression) -> Expression:
     """Convert a number that is compared with a double.
 
-    A constant within the range of a double becomes a double; otherwise the double becomes a numeric, which cannot overflow.
+    A constant within the range of a double becomes a double, and so does an integer; otherwise the double becomes a numeric, which
+    cannot overflow.
     """
     if isinstance(operand, Constant) and _fits(operand):
         return replace(operand, type="float8")
-    if operand.type in DOUBLES and not (isinstance(other, Constant) and _fits(other)):
+    if operand.type in types.INTEGERS:
+        return converted(operand, DOUBLE)
+    if operand.type in DOUBLES and not (other.type in types.INTEGERS or (isinstance(other, Constant) and _fits(other))):
         return converted(operand, NUMERIC)
     return operand
 
