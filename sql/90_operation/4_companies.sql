@@ -262,7 +262,9 @@ begin
             return next;
         end if;
     end loop;
-    delete from bds.audit_pending p where p.chain = company;  -- its records go with it
+    -- its records go with it, and those of sessions for whose rows this one has waited
+    delete from bds.audit_pending p where p.chain = company;
+    delete from bds.company_audit a where a.company_id = company;
     perform set_config('bds.company', coalesce(context, ''), true);
     if is_silent then
         perform set_config('session_replication_role', triggers, true);

@@ -90,6 +90,7 @@ def test_an_administrator_without_a_company_begins_with_the_companies(boss: Visi
         "Users",
         "Audit",
     ]
+    assert "company third" in only.get("/audit").text, "what is done at home, whichever companies it is about"
     assert only.get("/?company=demo").status == 403 and only.get("/data").location == "/companies"
     page = only.follow(only.post("/companies", {"id": "first", "tenant": "", "mine": "yes"}))
     assert "Company created." in page.text
