@@ -7,6 +7,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 AGAIN = 0.5  # seconds after which a task that has not ended is cancelled again
@@ -75,7 +76,10 @@ async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def in_daemon(work: Callable[..., T], *arguments: Any) -> T:
-    """Run `work` in a daemon thread and return its result.  Unlike the event loop's threads it cannot delay the process's end."""
+    """Run `work` in a daemon thread, with the caller's context variables, and return its result.
+
+    Unlike the event loop's threads it cannot delay the process's end.
+    """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
@@ -96,5 +100,5 @@ async def in_daemon(work: Callable[..., T], *arguments: Any) -> T:
         with contextlib.suppress(RuntimeError):  # the event loop has ended
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=run, name=work.__name__, daemon=True).start()
+    threading.Thread(target=copy_context().run, args=(run,), name=work.__name__, daemon=True).start()
     return await outcome

@@ -82,7 +82,7 @@ grant execute on function
     to bds_operator, bds_service;
 grant execute on function
     bds.create_key, bds.delete_mapper, bds.maintain, bds.put_mapper, bds.reap_imports, bds.revoke_key, bds.set_password,
-    bds_service.backlog, bds_service.keys_of, bds_service.whole_tenants
+    bds_service.audit, bds_service.backlog, bds_service.keys_of, bds_service.whole_tenants
     to bds_operator, bds_service;
 -- each asks for an administrator's session
 grant execute on function bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.set_access
@@ -121,7 +121,7 @@ grant insert, update, delete on
     bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states, bds.hooks,
     bds.linkage_weights
     to bds_operator;
-grant select on bds.company_logins to bds_operator;
+grant select on bds.audit, bds.company_logins to bds_operator;
 grant execute on function
     bds.compare_log, bds.erase, bds.grant_company, bds.revoke_company, bds.set_retention, bds_service.table_problems,
     bds_service.turn_holders

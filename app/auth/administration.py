@@ -15,6 +15,7 @@ from psycopg.rows import class_row
 
 from app.auth.gate import Identity
 from app.auth.passwords import Passwords, make_password
+from app.database.caller import tell
 from app.database.database import Database
 from app.database.servers.directory import HOME
 from app.errors import ServiceError
@@ -165,5 +166,6 @@ async def _users(database: Database, id: uuid.UUID | None, limit: int, offset: i
 async def _run(database: Database, identity: Identity, statement: LiteralString, values: tuple[Any, ...]) -> None:
     """Run a statement at home, as this administrator."""
     async with database.service() as connection, connection.transaction():
+        await tell(connection)
         await connection.execute("select set_config('bds.session', %s, true)", (identity.session,))
         await connection.execute(statement, values)

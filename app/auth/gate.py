@@ -62,6 +62,11 @@ class Identity:
             who = "your account" if self.email else "this key"
             raise ServiceError("forbidden", f"{who} has no {scope} access to that company")
 
+    def require_administrator(self) -> None:
+        """Raises ServiceError(forbidden) unless it is an administrator's session or token."""
+        if not self.is_administrator:
+            raise ServiceError("forbidden", "this is for administrators, with a session or a token")
+
 
 class Gate:
     """Authenticates requests.

@@ -12,6 +12,7 @@ from psycopg.rows import class_row
 
 from app.auth.gate import SCOPES, Identity
 from app.auth.keys import check_key_name, hash_key, make_key
+from app.database.caller import tell
 from app.database.database import Database
 from app.errors import ServiceError
 
@@ -84,7 +85,7 @@ async def create_key(
     key = make_key()
     values: tuple[Any, ...] = (hash_key(key), name, None if tenant else list(companies), tenant, list(scopes), expires_at)
     async with database.service() as connection, connection.transaction():
-        await connection.execute("select set_config('bds.actor', %s, true)", (identity.actor,))
+        await tell(connection)
         await connection.execute(CREATE, values)
     return key
 
@@ -95,7 +96,8 @@ async def revoke_key(database: Database, identity: Identity, key_id: str) -> boo
         parsed = uuid.UUID(key_id)
     except ValueError:
         raise ServiceError("not_found", f"no such key: {key_id}") from None
-    async with database.service() as connection:
+    async with database.service() as connection, connection.transaction():
+        await tell(connection)
         row = await (await connection.execute(REVOKE, (sorted(identity.companies), parsed))).fetchone()
     if row is None:
         raise ServiceError("not_found", f"no such key that you may revoke: {key_id}")

@@ -15,6 +15,7 @@ from app import metrics
 from app.auth.gate import Gate, Identity, unauthorized
 from app.auth.passwords import Passwords, rehash_if_weak
 from app.auth.tokens import COOKIE, LIFETIME, secrets_equal
+from app.database.caller import name_actor, tell
 from app.database.database import Database
 from app.errors import ServiceError
 from app.wire.bodies import body_deadline
@@ -31,6 +32,7 @@ async def identify(gate: Gate, request: web.Request, *, basic_only: bool = False
     """
     identity = await gate.identify(request.headers, request.remote, basic_only=basic_only)
     request[ACTOR] = identity.actor
+    name_actor(identity.actor)
     if identity.csrf is None or request.method in SAFE_METHODS:
         return identity
     if not secrets_equal(await _sent_csrf_token(request), identity.csrf):
@@ -125,7 +127,8 @@ class Login:
         """
         await self._verify(address, _stored(email), old)
         new_hash = await self._passwords.hash(new)
-        async with self._database.service() as connection:
+        async with self._database.service() as connection, connection.transaction():
+            await tell(connection)
             await connection.execute("select bds.set_password(%s, %s)", (email, new_hash))
 
     async def _verify(self, address: str | None, named: str, password: str) -> VerifiedUser:
@@ -150,7 +153,12 @@ class Login:
         """Return the id of a new session.  Raises ServiceError(unauthorized) if the password was replaced since it was verified."""
         while user is not None:
             stronger = await asyncio.to_thread(rehash_if_weak, password, user.password_hash)
-            async with self._database.service() as connection:
+            async with contextlib.AsyncExitStack() as stack:
+                connection = await stack.enter_async_context(self._database.service())
+                if stronger:  # the audit has the new hash
+                    name_actor(f"user {named}")
+                    await stack.enter_async_context(connection.transaction())
+                    await tell(connection)
                 cursor = await connection.execute(BEGIN, (user.id, user.password_hash, LIFETIME["cookie"], stronger, address))
                 row = await cursor.fetchone()
             if row is not None and row[0] is not None:

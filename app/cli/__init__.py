@@ -8,6 +8,7 @@ Modules:
     commands    the functions of the commands
     companies, feeds, hooks, mappers, places, nodes   the commands of a group
     versions    differences and names of versions
+    audit       who has changed what is administered
     accounts, imports, exports, follow, explain, demo, doctor   what the larger commands do
     assistant   `bds mcp`, with its tools (tools)
     remote      imports, exports and changes of a service far away (--url)

@@ -63,10 +63,11 @@ def delete_company(options: argparse.Namespace, config: Config) -> int:
 def dump_company(options: argparse.Namespace, config: Config) -> int:
     with (
         _owner(connections.resolve_company(config, options.id)) as connection,
+        _owner(connections.resolve(config)) as home,
         _private(options.output) as out,
         _shown("dumping") as show,
     ):
-        dump.dump(connection, options.id, out, show)
+        dump.dump(connection, options.id, out, show, home=home)
     return 0
 
 

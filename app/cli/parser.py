@@ -12,6 +12,7 @@ from typing import Any
 from app.cli import (
     accounts,
     assistant,
+    audit,
     commands,
     companies,
     completion,
@@ -231,6 +232,7 @@ restoring a backup.""",
     ),
     *feeds.COMMANDS,
     *versions.COMMANDS,
+    *audit.COMMANDS,
     Command(
         "export",
         commands.export_rows,

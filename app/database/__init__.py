@@ -7,6 +7,7 @@ What a process of the service uses, the upper ones first:
     catalog       entities, fields and navigations, read from the registry
     past          sessions that see a company as of a version
     listing       pages of lists
+    caller        the sender of the HTTP request, which transactions of administration name
 
 What commands and operators use:
     connections   connections outside the pools, for imports, too

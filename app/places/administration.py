@@ -6,6 +6,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
+from app.database.caller import settings
 from app.database.connections import connect, one_row, one_value
 from app.database.servers.directory import HOME
 from app.database.servers.place import STATE, difference
@@ -160,6 +161,8 @@ def _act(url: str, session: str | None) -> psycopg.Connection[Any]:
     """A connection as the operator, or as the service for an administrator's session."""
     connection = connect(url, "bds_service" if session else None)
     connection.execute(SETTING, ("bds.session", session or ""))
+    for name, value in zip(("bds.actor", "bds.caller"), settings(), strict=True):
+        connection.execute(SETTING, (name, value))
     return connection
 
 

@@ -32,8 +32,15 @@ LONGEST = 1 << 28  # bytes of a record; a single row may be long
 Show = Callable[[str, int], None]  # table, bytes so far
 
 
-def dump(connection: psycopg.Connection[Any], company: str, out: BinaryIO, show: Show) -> None:
-    """Write a company.  The connection acts as bds_owner.  Raises psycopg.Error (BD002), OSError."""
+def dump(
+    connection: psycopg.Connection[Any], company: str, out: BinaryIO, show: Show, *, home: psycopg.Connection[Any] | None = None
+) -> None:
+    """Write a company.  The connections act as bds_owner; home: where the dump is noted, if it is another database.
+
+    Raises psycopg.Error (BD002), OSError.
+    """
+    # committed before the first byte: a dump that is cut off is noted, too
+    (home or connection).execute("select bds_audit.note_dump(%s)", (company,))
     checksum = written = pieces = 0
 
     def write(kind: bytes, content: bytes | bytearray) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from app.auth.login import identify
-from app.changes import history, stream
+from app.changes import audit, history, stream
 from app.changes.change_sets import list_change_sets
 from app.changes.difference import read_counts, read_difference
 from app.changes.log import read_changes
@@ -87,6 +87,13 @@ async def change_sets(request: web.Request) -> web.StreamResponse:
     return await send_data(request, await list_change_sets(request.app[DATABASE], company, options))
 
 
+async def audit_of_administration(request: web.Request) -> web.StreamResponse:
+    identity, company = await identity_of(request), request[TARGET].company
+    identity.require_administrator()
+    options = urls.decode_query(request.rel_url.raw_path_qs)
+    return await send_data(request, await audit.list_audit(request.app[DATABASE], identity, company, options))
+
+
 async def change_stream(request: web.Request) -> web.StreamResponse:
     company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
     start = stream.read_request(request.app[DATABASE].catalog, options, request.headers)
@@ -142,6 +149,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/c/{company}/changes", change_log),
     ("GET", "/c/{company}/changes/stream", change_stream),
     ("GET", "/c/{company}/changesets", change_sets),
+    ("GET", "/c/{company}/audit", audit_of_administration),
     ("GET", "/c/{company}/diff", difference),
     ("GET", "/c/{company}/{entity}", rows),
     ("GET", "/c/{company}/{entity}/{id}", row),

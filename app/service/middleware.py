@@ -19,6 +19,7 @@ from aiohttp import web
 
 from app import logs, metrics
 from app.auth.login import ACTOR
+from app.database.caller import CALLER, Caller
 from app.database.database import Database
 from app.database.servers.reads import on_a_replica
 from app.errors import ALTERED, ERRORS, REPLACED, ServiceError, disk_full, of_database
@@ -74,7 +75,7 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
         seen[IS_SECURE] = seen.secure
         request = seen
     started, status, size = time.perf_counter(), CLIENT_LEFT, 0
-    token = logs.REQUEST.set(id)
+    token, _ = logs.REQUEST.set(id), CALLER.set(Caller(request.remote, id))  # the next request sets its own
     metrics.http.in_progress += 1
     try:
         if request.method == "CONNECT":

@@ -153,7 +153,7 @@ def _operation(catalog: Catalog, path: str, operation: Operation) -> dict[str, A
         "security": [{name: []} for name in SCHEMES] if operation.scope else [],
     }
     found["responses"]["default"] = {"$ref": "#/components/responses/problem"}
-    if operation.scope not in ("", "user"):
+    if operation.scope not in ("", "user", "administrator"):
         found["description"] = f"An API key needs the scope `{operation.scope}`.{PROPOSALS if operation.scope == 'propose' else ''}"
     if operation.body:
         content = {media_type: {"schema": schema} for media_type, schema in operation.body.items()}

@@ -26,8 +26,8 @@ class Answer:
 class Operation:
     """One route.
 
-    scope: that a key needs; "" for routes that need no credentials.  query, headers: schema and description of each parameter, by
-    name.  body: media types with their schemas.  answers: by status.
+    scope: that a key needs; "" for routes that need no credentials, user or administrator for those that take no key.  query,
+    headers: schema and description of each parameter, by name.  body: media types with their schemas.  answers: by status.
     """
 
     id: str
@@ -140,6 +140,15 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("A page", page(ref("ChangeSet"))), 410: Answer("Another generation")},
         query={"limit": LIMIT["limit"], "before": (WHOLE, "change sets whose lastId is less"), **GENERATION},
         headers={**POSITION, **SEEN},
+    ),
+    ("GET", "/c/{company}/audit"): Operation(
+        "listAudit",
+        "Administration",
+        "Who has changed keys, users, access, hooks, mappers, retention, places and registrations; for administrators",
+        "administrator",
+        {200: Answer("A page", page(ref("AuditRecord"))), 403: Answer("Not a session or token of an administrator")},
+        query={"limit": LIMIT["limit"], "before": (TEXT, "records whose `at` is earlier")},
+        headers=SEEN,
     ),
     ("GET", "/c/{company}/diff"): Operation(
         "countDifferences",

@@ -180,6 +180,16 @@ SCHEMAS: Mapping[str, Schema] = {
         lastAt=TIME,
         entities=nullable(OPERATION_COUNTS),
     ),
+    "AuditRecord": record(
+        companyId=TEXT,
+        id=WHOLE,
+        at=TIME,
+        actor=TEXT,
+        user=TEXT,
+        action=TEXT,
+        object=TEXT,
+        detail={"type": "object"},
+    ),
     "Difference": record(
         rowId=TEXT,
         operation=OPERATION,

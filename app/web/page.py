@@ -13,6 +13,7 @@ from aiohttp import web
 from app.auth.gate import Gate, Identity
 from app.auth.login import ACTOR, Login, delete_cookie, identify
 from app.auth.tokens import COOKIE
+from app.database.caller import name_actor
 from app.database.database import Database
 from app.errors import ServiceError, UnknownEntity
 from app.web.forms import Form, read_form
@@ -36,6 +37,7 @@ NAVIGATION: tuple[tuple[str, str, Access], ...] = (
     ("/keys", "API keys", "account"),
     ("/companies", "Companies", "administrator"),
     ("/users", "Users", "administrator"),
+    ("/audit", "Audit", "administrator"),
 )
 # first segments of paths
 PAGE_PATHS = frozenset(
@@ -200,6 +202,7 @@ class Site:
         if upload and request.content_type == "multipart/form-data":
             identity = await self.gate.identify(request.headers, request.remote)
             request[ACTOR] = identity.actor
+            name_actor(identity.actor)
         else:
             identity = await identify(self.gate, request)
         company = named_company or min(identity.companies, default="")

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from app.web import (
     account,
+    audit,
     changes,
     companies,
     connect,
@@ -81,6 +82,7 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("POST", "/users/{id}", "administrator", users.save),
     ("POST", "/users/{id}/password", "administrator", users.reset),
     ("POST", "/users/{id}/delete", "administrator", users.delete),
+    ("GET", "/audit", "administrator", audit.show),
     ("GET", "/account", "account", account.show),
     ("POST", "/account", "account", account.change),
     ("POST", "/logout", "account", login.logout),
@@ -104,6 +106,7 @@ PARAMETERS: Mapping[str, str] = {
     "/keys": "offset",
     "/companies": "offset",
     "/users": "offset",
+    "/audit": "before",
 }
 
 

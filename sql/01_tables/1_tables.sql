@@ -23,6 +23,8 @@ select * from (values
         '30 days after the last login from there, and to the next login'),
     ('bds.places',            null,         'home',    false, false, false, null,          null, 'until it is deleted by hand'),
     ('bds.directory',         'company_id', 'home',    false, false, false, null,          null, 'as long as the company'),
+    ('bds.server_audit',      null,         'place',   false, false, false, null,          null, 'for ever'),
+    ('bds.audit_pending',     null,         'place',   false, false, false, null,          null, 'until the transaction ends'),
     -- of a company, where it lives; its clock arrives last
     ('bds.clocks',            'company_id', 'company', true,  false, false, null,          null, 'as long as the company'),
     ('bds.change_log',        'company_id', 'company', true,  true,  false, null,          null,
@@ -41,6 +43,7 @@ select * from (values
     ('bds.import_errors',     'company_id', 'company', true,  true,  false, null,          null, 'as long as the import'),
     ('bds.import_keys',       'company_id', 'company', true,  true,  true,  null,          null,
         'a day, or until its import ends without an answer'),
+    ('bds.company_audit',     'company_id', 'company', true,  true,  true,  null,          null, 'as long as the company'),
     ('bds.mappers',           'company_id', 'company', true,  true,  true,  null,          null, 'until bds.delete_mapper'),
     ('bds.hooks',             'company_id', 'company', true,  true,  true,  null,          null,
         'until its last delivery is, after bds.delete_hook'),

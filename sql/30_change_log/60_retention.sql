@@ -64,6 +64,7 @@ declare
     begun_at constant timestamptz := clock_timestamp();
     blocked  text[] := '{}';  -- companies of which another session has a month that is expired
     expired record;
+    records bigint;
     done    bigint := 0;
 begin
     -- Long deletes come first: they block no session, whereas the lock that drops a month blocks all sessions.
@@ -82,6 +83,12 @@ begin
             delete from bds.change_log l
             where l.company_id = expired.company_id
                 and l.created_at >= expired.month and l.created_at < expired.month + interval '1 month';
+            get diagnostics records = row_count;
+            -- while the company is moved its records are written where it lives
+            perform bds_audit.note(
+                r.company_id, 'expire', 'changes', jsonb_build_object('month', expired.month, 'records', records)
+            )
+            from bds.residents r where r.company_id = expired.company_id;
             -- Earlier months, which are expired for every company, may have to stay for a while, for a session that reads them or
             -- for hooks of others: what is before a gap is not kept, though it is there.
             delete from bds.change_months m where m.company_id = expired.company_id and m.month <= expired.month;
@@ -123,6 +130,7 @@ begin
             execute format('drop table %s', month.partition);
         end if;
         delete from bds.counted_change_sets s where s.last_at < month.ends;
+        perform bds_audit.note('', 'expire', 'changes', jsonb_build_object('month', month.starts, 'archived', archives));
         done := done + 1;
     end loop;
     return done;

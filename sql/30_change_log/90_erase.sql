@@ -149,6 +149,9 @@ begin
         company, entity, id, columns, records,
         bds_impl.actor(), session_user
     );
+    perform bds_audit.note(
+        company, 'erase', format('row %s/%s', entity, id), jsonb_build_object('columns', columns, 'records', records)
+    );
     return records;
 end
 $function$;

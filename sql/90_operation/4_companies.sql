@@ -142,11 +142,12 @@ begin
     delete from bds.users u where u.companies <@ array[company] and not u.is_administrator;
     update bds.users u set companies = array_remove(u.companies, company) where company = any (u.companies);
     perform pg_notify('bds_hooks', company);
+    perform bds_audit.note_deletion(company);
 end
 $$;
 comment on function bds_operation.close_company(text) is
     'Takes a company''s turn and keeps everybody from adding to it; removes it from keys and users, and users of it alone unless '
-    'they are administrators';
+    'they are administrators; notes the deletion in the audit';
 
 create function bds_operation.seal(secret uuid, company text, at bigint)
     returns text
@@ -261,6 +262,9 @@ begin
             return next;
         end if;
     end loop;
+    -- its records go with it, and those of sessions for whose rows this one has waited
+    delete from bds.audit_pending p where p.chain = company;
+    delete from bds.company_audit a where a.company_id = company;
     perform set_config('bds.company', coalesce(context, ''), true);
     if is_silent then
         perform set_config('session_replication_role', triggers, true);

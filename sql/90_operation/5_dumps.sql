@@ -256,6 +256,7 @@ begin
     where e.name = p.name and p.since::timestamptz > e.parent_since;
     if not is_moved then  -- the transaction is of another server, and readers may have seen other changes under these ids
         update bds.clocks k set transaction_id = null, departed_at = null, begun_at = default where k.company_id = company;
+        perform bds_audit.note_restore(company, header ->> 'at', with_hooks);
     end if;
     -- what the other server no longer kept, and what came before it, is not kept here; a month that begins anew has no change yet
     delete from bds.change_months m

@@ -23,7 +23,7 @@ from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import administration, cluster
 from app.places.move import Move
-from tests.auth.client import make_user
+from tests.auth.client import ask, make_user
 from tests.conftest import TEMPLATE
 from tests.places.conftest import COMPANY, Places
 from tests.service.serving import running, wait_until
@@ -72,12 +72,20 @@ def test_a_company_is_created_used_and_deleted_at_a_place(pair: Places, bds: Any
     assert bds("hook", "create", "https://93.184.215.14/", "--company", "acme", "--entity", "units")[0] == 0
     hook = str(pair.west.rows("select id from bds.hooks")[0][0])
     assert bds("hook", "disable", hook)[0] == 0
+    assert bds("company", "dump", "acme", "--output", str(tmp_path / "acme.dump"))[0] == 0
+    both = [json.loads(line) for line in bds("audit", "acme", "--limit", "5", "--json")[1].splitlines()]
+    assert [(each["companyId"], each["action"], each["object"]) for each in both] == [
+        ("", "dump", "company acme"), ("acme", "update", f"hook {hook}"), ("acme", "create", f"hook {hook}"),
+        ("", "create", "company acme"), ("", "create", "place west"),
+    ]  # fmt: skip
+    assert both[3]["detail"]["new"] == {"id": "acme", "place": "west"}
     assert "acme" in bds("company", "list")[1] and "west" in bds("company", "list")[1]
     assert bds("query", "select code from data.units")[1].split() == ["code", "A"]
     code, out, _ = bds("place", "list")
     assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["name", "home", "west"] and "serves" in out
     assert bds("company", "delete", "acme", "--yes")[0] == 0
     assert pair.west.rows("select from bds.companies") == pair.home.rows("select from bds.companies") == []
+    assert bds("audit", "acme", "--limit", "1")[1].splitlines()[1].split()[3:] == ["delete", "company", "acme"]
     assert bds("company", "create", "acme", "--place", "home")[0] == 0
 
 
@@ -112,6 +120,13 @@ def test_an_administrator_creates_a_company_at_a_place_on_the_page(pair: Places)
         pair.west.write("acme", UNITS)
         wait_until(lambda: boss.get("/data/units?company=acme").status == 200)
         assert "U1" in boss.get("/data/units?company=acme").text
+        [newest, _] = ask(service, "/c/acme/audit?limit=2", headers=boss.headers).json["data"]
+        assert (newest["object"], newest["actor"]) == ("user boss@example.com", "user boss@example.com")
+        mapper = "type csv\nunits = 'row' {\n    code = 'Code'\n}\n"
+        sent = {**boss.headers, "X-CSRF-Token": boss.csrf, "Content-Type": "text/plain"}
+        assert ask(service, "/api/acme/mappers/m", "PUT", sent, mapper).status == 201
+        [newest, older] = ask(service, "/c/acme/audit?limit=2", headers=boss.headers).json["data"]
+        assert (newest["companyId"], newest["object"], older["companyId"]) == ("acme", "mapper m", "")
         assert "acme t 1 at west" in boss.get("/companies").one("//tbody/tr[th/a='acme']")
         again = boss.post("/companies", {"id": "acme", "place": "west"})
         assert again.status == 409

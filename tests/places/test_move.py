@@ -16,6 +16,7 @@ def test_a_company_moves_with_its_rows_and_log_and_back(pair: Places) -> None:
     pair.company(HOME)
     pair.home.write(COMPANY, "insert into data.units (code, name) select 'U' || n, 'unit ' || n from generate_series(1, 300) n")
     pair.home.write(COMPANY, f"update data.units set name = 'changed' where company_id = '{COMPANY}' and code = 'U7'")
+    pair.home.rows("select bds.put_mapper('demo', 'first', 'csv', 'x')")
     query = "select id, code, name, updated_at from data.units where company_id = 'demo' order by id"
     rows = pair.home.rows(query)
     steps: list[str] = []
@@ -25,6 +26,10 @@ def test_a_company_moves_with_its_rows_and_log_and_back(pair: Places) -> None:
     assert pair.west.rows(query) == rows
     assert pair.home.rows(query) == []
     pair.west.write(COMPANY, "insert into data.units (code, name) values ('NEW', 'new')")
+    pair.west.rows("select bds.put_mapper('demo', 'second', 'csv', 'x')")
+    audit = "select id, object from bds.audit where company_id = 'demo' order by id"
+    audited = pair.west.rows(audit)
+    assert audited == [(1, "mapper first"), (2, "mapper second")] and pair.home.rows(audit) == []
     ids = pair.west.rows("select id, created_at from bds.change_log where company_id = 'demo' order by id")
     assert [id for id, _ in ids] == list(range(1, 303))
     pair.move(HOME)
@@ -34,6 +39,9 @@ def test_a_company_moves_with_its_rows_and_log_and_back(pair: Places) -> None:
     pair.home.write(COMPANY, "insert into data.units (code, name) values ('LAST', 'last')")
     assert pair.home.rows("select max(id), count(*) from bds.change_log where company_id = 'demo'") == [(303, 303)]
     assert pair.west.rows("select from bds.companies") == []
+    assert pair.home.rows(audit) == audited and pair.west.rows(audit) == []
+    moves = pair.home.rows("select detail -> 'new' ->> 'place' from bds.audit where action = 'move' order by id")
+    assert [place for (place,) in moves] == ["home", "west", None, None, "home", None]
 
 
 def test_months_that_a_company_keeps_do_not_expire_at_the_target(pair: Places) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.auth.client import login, make_user
+from tests.auth.client import ask, bearer, login, make_user, sign_in
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor, visitor
 
@@ -30,11 +30,11 @@ ACTIONS = ("/companies", "/companies/second/delete", "/users", "/users/{anna}", 
 
 def test_users_who_are_no_administrators_neither_see_nor_use_them(anna: Visitor, service: Service) -> None:
     paths = [path.format(anna=id_of(service, "anna@example.com")) for path in ACTIONS]
-    assert not {"Companies", "Users"} & set(anna.get("/changes?company=demo").all("//nav[@aria-label='Pages']//a"))
+    assert not {"Companies", "Users", "Audit"} & set(anna.get("/changes?company=demo").all("//nav[@aria-label='Pages']//a"))
     before = service.operator.rows("select email, companies, is_administrator from bds.users order by 1")
     for path in paths:
         assert anna.post(f"{path}?company=demo", {"confirm": "second", "administrator": "yes"}).status == 403
-    for path in ("/companies", "/users", paths[3]):
+    for path in ("/companies", "/users", "/audit", paths[3]):
         page = anna.get(f"{path}?company=demo")
         assert (page.status, page.one("//h1")) == (403, "You have no access")
         assert "Data" in page.all("//nav[@aria-label='Pages']//a"), "an error keeps the navigation"
@@ -84,7 +84,13 @@ def test_an_administrator_without_a_company_begins_with_the_companies(boss: Visi
     service.operator.rows("select bds.set_access('only@example.com', '{}', true)")
     only = visitor(service, "only@example.com")
     page = only.follow(only.get("/"))
-    assert page.one("//h1") == "Companies" and page.all("//nav[@aria-label='Pages']//a") == ["API keys", "Companies", "Users"]
+    assert page.one("//h1") == "Companies" and page.all("//nav[@aria-label='Pages']//a") == [
+        "API keys",
+        "Companies",
+        "Users",
+        "Audit",
+    ]
+    assert "company third" in only.get("/audit").text, "what is done at home, whichever companies it is about"
     assert only.get("/?company=demo").status == 403 and only.get("/data").location == "/companies"
     page = only.follow(only.post("/companies", {"id": "first", "tenant": "", "mine": "yes"}))
     assert "Company created." in page.text
@@ -164,3 +170,62 @@ def test_administrators_do_not_lock_themselves_out(boss: Visitor, service: Servi
     assert boss.post(f"{path}/delete?company=demo").problems[0].startswith("You cannot delete yourself")
     assert boss.post(f"{path}/password?company=demo").problems[0].startswith("Change your own password")
     assert boss.get("/users?company=demo").status == 200
+
+
+def test_the_audit_tells_an_administrator_who_did_what_in_which_request(boss: Visitor, service: Service) -> None:
+    token = bearer(sign_in(service, BOSS).token)
+    sent = {**token, "Content-Type": "text/plain", "X-Request-Id": "audited"}
+    mapper = "type csv\nunits = 'row' {\n    code = 'Code'\n}\n"
+    assert ask(service, "/api/demo/mappers/audited", "PUT", sent, mapper).status == 201
+    key = bearer(service.operator.key("demo"))
+    hook = ask(
+        service, "/c/demo/hooks", "POST", {**key, "X-Request-Id": "hooked"}, {"entity": "units", "url": "http://127.0.0.1:1/"}
+    )
+    caller = {"address": "127.0.0.1", "requestId": "audited", "user": BOSS}
+    [newest, _, made] = ask(service, "/c/demo/audit?limit=3", headers=token).json["data"]
+    assert newest["object"] == f"hook {hook.json['id']}" and newest["detail"]["caller"]["requestId"] == "hooked"
+    assert newest["actor"] == f"key {newest['detail']['caller']['key']}"
+    values = {"name": "audited", "format": "csv", "text": mapper}
+    assert made | {"id": 0, "at": ""} == {
+        "companyId": "demo", "id": 0, "at": "", "actor": f"user {BOSS}", "user": made["user"], "action": "create",
+        "object": "mapper audited", "detail": {"new": values, "caller": caller},
+    }  # fmt: skip
+    boss.post("/companies?company=demo", {"id": "audited", "tenant": "", "mine": "yes"})
+    boss.post("/companies/audited/delete?company=demo", {"confirm": "audited"})
+    found = ask(service, "/c/audited/audit?limit=4", headers=token).json["data"]
+    assert [(each["action"], each["object"], each["actor"], each["detail"]["caller"]["user"]) for each in found] == [
+        (action, object, f"user {BOSS}", BOSS)
+        for action, object in [
+            ("delete", "company audited"), ("update", f"user {BOSS}"), ("update", f"user {BOSS}"), ("create", "company audited")
+        ]
+    ]  # fmt: skip
+    page = boss.get("/audit?company=demo")
+    assert "mapper audited" in page.text and "127.0.0.1, request audited" in page.text
+    older = page.all("//a[@rel='next']/@href")
+    assert not older or boss.get(older[0]).status == 200
+
+
+def test_pages_of_the_audit_neither_repeat_nor_skip(service: Service) -> None:
+    token = bearer(sign_in(service, BOSS).token)
+    ids: list[tuple[str, int]] = []
+    query, more = "", True
+    while more:
+        page = ask(service, f"/c/demo/audit?limit=3{query}", headers=token).json
+        ids += [(each["companyId"], each["id"]) for each in page["data"]]
+        query, more = f"&before={page['data'][-1]['at']}", page["hasMore"]
+    assert ids == service.operator.rows("select company_id, id from bds_service.audit('demo', null, 1000)") and len(ids) > 6
+
+
+@pytest.mark.parametrize("path", ["/c/demo/audit", "/c/third/audit", "/c/nope/audit"])
+def test_keys_and_other_users_do_not_read_the_audit(anna: Visitor, service: Service, path: str) -> None:
+    assert ask(service, path, headers=anna.headers).status == 403
+    assert ask(service, path, headers=bearer(service.operator.key("demo"))).status == 403
+    assert ask(service, path).status == 401
+
+
+@pytest.mark.parametrize(("query", "target"), [
+    ("limit=0", "limit"), ("limit=10001", "limit"), ("before=yesterday", "before"), ("before=1", "before"), ("offset=1", "offset")
+])  # fmt: skip
+def test_a_bad_parameter_of_the_audit_is_named(service: Service, query: str, target: str) -> None:
+    reply = ask(service, f"/c/demo/audit?{query}", headers=bearer(sign_in(service, BOSS).token))
+    assert (reply.status, reply.json["target"]) == (400, target)

@@ -431,7 +431,7 @@ def press(page: Any, *keys: str) -> None:
 
 PAGES = [
     "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units?asof=1", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/diff", "/diff?since=nope", "/diff?since=1", "/diff/units?since=1", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/imports/{undone}", "/imports/{dry}", "/mappers", "/mappers/axe", "/mappers/_new", "/docs", "/export", "/export?entity=units&columns=code&columns=price",
-    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/companies", "/users", "/users/{user}", "/login",
+    "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/companies", "/users", "/users/{user}", "/audit", "/login",
 ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from typing import LiteralString
 import psycopg
 
 from app.config import Config
+from app.database.caller import settings
 from app.database.catalog import MODEL
 from app.database.pool.listening import RECONNECT, listen
 from app.database.pool.pools import Pool
@@ -52,6 +53,7 @@ State = tuple[str, str, str]
 # for each transaction that has written, with the turn or without it.
 STAY: LiteralString = "select pg_advisory_xact_lock_shared(hashtextextended('bds.place:' || %s, 0))"
 EMPTY: LiteralString = "select pg_advisory_xact_lock(hashtextextended('bds.place:' || %s, 0))"
+CONTEXT: LiteralString = "select bds.set_context(%s, %s), set_config('bds.caller', %s, true)"
 # the name of the place, what migrations were applied to it, its model
 STATE: LiteralString = f"""
     select s.place,
@@ -188,7 +190,7 @@ class Place:
         """
         async with self._services.use() as connection, connection.transaction():
             await connection.execute(STAY, (company,))
-            await connection.execute("select bds.set_context(%s)", (company,))
+            await connection.execute(CONTEXT, (company, *settings()))
             yield connection
 
     @contextlib.asynccontextmanager

@@ -1,0 +1,79 @@
+-- Reading the audit, and what notes itself.
+
+create or replace function bds_service.audit(company text, before timestamptz, wanted bigint)
+    returns table (
+        company_id text, id bigint, at timestamptz, actor text, db_user text, action text, object text, detail jsonb
+    )
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    is_home constant boolean := (select s.place = 'home' from bds.settings s);
+begin
+    if is_home then
+        perform bds_accounts.require_administrator('read the audit of administration');
+    else
+        perform bds.require_company(audit.company);
+    end if;
+    return query
+        (
+            select '', s.id, s.at, s.actor, s.db_user, s.action, s.object, s.detail
+            from bds.server_audit s
+            where is_home and (s.concerns is null or audit.company = '' or audit.company = any (s.concerns))
+                and (s.at < audit.before or audit.before is null)
+            order by s.at desc
+            limit wanted
+        )
+        union all
+        (
+            select c.company_id, c.id, c.at, c.actor, c.db_user, c.action, c.object, c.detail
+            from bds.company_audit c
+            where c.company_id = audit.company and (c.at < audit.before or audit.before is null)
+            order by c.at desc
+            limit wanted
+        )
+        order by 3 desc, 1
+        limit wanted;
+end
+$$;
+comment on function bds_service.audit(text, timestamptz, bigint) is
+    'The latest records of bds.audit that are about a company (empty: all of the server), before a time (null: now), as many as '
+    'wanted: its own where it lives, and at home those of the server. At home for administrators, else for the company of the '
+    'session';
+
+create function bds_audit.note_deletion(company text)
+    returns void
+    language sql
+as $$
+    select bds_audit.note('', 'delete', 'key ' || k.id, '{}', array[company])
+    from bds.api_keys k where k.companies <@ array[company];
+    select bds_audit.note('', 'delete', 'company ' || company, '{}', array[company]);
+$$;
+comment on function bds_audit.note_deletion(text) is
+    'Notes that a company is deleted, with its keys: triggers may not see it';
+
+create function bds_audit.note_dump(company text)
+    returns void
+    language sql
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_audit.note('', 'dump', 'company ' || c.id, '{}', array[c.id]) from bds.companies c where c.id = company;
+$$;
+comment on function bds_audit.note_dump(text) is 'At home: notes that a company is dumped; the dump itself writes nothing';
+
+create function bds_audit.note_restore(company text, dumped_at text, with_hooks boolean)
+    returns void
+    language sql
+as $$
+    select bds_audit.note(
+        '', 'restore', 'company ' || company,
+        jsonb_build_object(
+            'dumpedAt', dumped_at, 'hooks', with_hooks,
+            'keys', (select coalesce(jsonb_agg(k.id), '[]') from bds.api_keys k where company = any (k.companies))
+        ), array[company]
+    );
+$$;
+comment on function bds_audit.note_restore(text, text, boolean) is
+    'Notes that a company was restored: of what time the dump is, whether hooks stay enabled, the keys that it brought along';

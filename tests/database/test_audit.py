@@ -1,0 +1,296 @@
+"""The audit of administration: what is in it, that no secret is, its ids, and where its records stand."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.places import dump
+from tests.conftest import Operator, not_divided, prepared
+
+HASH = "$argon2id$v=19$m=19456,t=2,p=1$" + "A" * 22 + "$" + "A" * 43
+OTHER_HASH = HASH.replace("$AAAA", "$BBBB")
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+SECRET = re.compile(r"argon2|whsec_|[0-9a-f]{64}|p4ssword")  # hashes of passwords and keys, secrets of hooks
+KEY_VALUES = {"name": "k", "actor": "postgres", "scopes": ["read"], "companies": ["acme"]}
+HOOK_VALUES = {
+    "url": "https://example.com/", "action": "webhook", "entity": "products", "disabled": False, "allow_in_change_set": False
+}  # fmt: skip
+USER_VALUES = {"email": "a@example.com", "companies": ["acme"], "is_administrator": False}
+CREATE_KEY = "select bds.create_key(sha256('x'), 'k', array['acme'], null, array['read'])"
+CREATE_HOOK = "select bds.create_hook('acme', 'products', 'https://example.com/')"
+CREATE_USER = f"select bds.create_user('a@example.com', '{HASH}', array['acme'])"
+PUT_MAPPER = "select bds.put_mapper('acme', 'm', 'csv', 'one')"
+NOTE_PLACE = "select bds_operation.note_place"
+
+# statements, the last of them an act -> its company, action, object and detail; names of companies beside acme are of their own
+ACTS: dict[str, tuple[list[str], tuple[str, str, str, dict[str, Any]]]] = {
+    "a key": ([CREATE_KEY], ("", "create", "key ID", {"new": KEY_VALUES, "hidden": ["hash"]})),
+    "a key that is revoked": (
+        [CREATE_KEY, "update bds.api_keys set revoked_at = '2026-01-01 00:00Z'"],
+        ("", "revoke", "key ID", {"old": {"revoked_at": None}, "new": {"revoked_at": "2026-01-01T00:00:00+00:00"}}),
+    ),
+    "a key that a person updates": (
+        [CREATE_KEY, "update bds.api_keys set hash = sha256('y'), scopes = '{read,hooks}', last_used_at = now()"],
+        ("", "update", "key ID", {"old": {"scopes": ["read"]}, "new": {"scopes": ["read", "hooks"]}, "hidden": ["hash"]}),
+    ),
+    "a user": ([CREATE_USER], ("", "create", "user a@example.com", {"new": USER_VALUES, "hidden": ["password_hash"]})),
+    "access of a user": (
+        [CREATE_USER, "select bds.set_access('a@example.com', array['acme'], true)"],
+        ("", "update", "user a@example.com", {"old": {"is_administrator": False}, "new": {"is_administrator": True}}),
+    ),
+    "a password": (
+        [CREATE_USER, f"select bds.set_password('a@example.com', '{OTHER_HASH}')"],
+        ("", "update", "user a@example.com", {"hidden": ["password_hash"]}),
+    ),
+    "a user that is deleted": (
+        [CREATE_USER, "select bds.delete_user('a@example.com')"],
+        ("", "delete", "user a@example.com", {"old": USER_VALUES}),
+    ),
+    "a login": (
+        ["create role login_of_audit login", "select bds.grant_company('login_of_audit', 'acme')"],
+        ("acme", "create", "login login_of_audit", {"new": {"role_name": "login_of_audit", "company_id": "acme"}}),
+    ),
+    "a hook": ([CREATE_HOOK], ("acme", "create", "hook ID", {"new": HOOK_VALUES, "hidden": ["secret"]})),
+    "a hook that is changed": (
+        [CREATE_HOOK, "update bds.hooks set disabled = true, updated_at = now(), url = 'https://u:p4ssword@example.com/'"],
+        ("acme", "update", "hook ID", {
+            "old": {"disabled": False, "url": "https://example.com/"}, "new": {"disabled": True, "url": "https://example.com/"}
+        }),
+    ),
+    "a secret of a hook": (
+        [CREATE_HOOK, "select bds.rotate_hook('acme', id) from bds.hooks"],
+        ("acme", "rotate", "hook ID", {"hidden": ["secret", "previous"]}),
+    ),
+    "a hook that is deleted": (
+        [CREATE_HOOK, "select bds.delete_hook('acme', id), set_config('x.y', '', true) from bds.hooks"],
+        ("acme", "delete", "hook ID", {"old": {"deleted_at": None}, "new": {"deleted_at": "TIME"}}),
+    ),
+    "a mapper": ([PUT_MAPPER], ("acme", "create", "mapper m", {"new": {"name": "m", "format": "csv", "text": "one"}})),
+    "a mapper that is replaced": (
+        [PUT_MAPPER, "select bds.put_mapper('acme', 'm', 'csv', repeat('x', 10001))"],
+        ("acme", "update", "mapper m", {
+            "old": {"text": "one"}, "new": {"text": {"characters": 10001, "sha256": "SHA"}}
+        }),
+    ),
+    "the retention of a company": (
+        ["select bds.set_retention('5 days', 'acme')"],
+        ("acme", "update", "company acme", {"old": {"log_retention": None}, "new": {"log_retention": "5 days"}}),
+    ),
+    "the retention of all": (
+        ["update bds.settings set log_retention = '5 days', log_archive = true"],
+        ("", "update", "settings", {
+            "old": {"log_retention": None, "log_archive": False}, "new": {"log_retention": "5 days", "log_archive": True}
+        }),
+    ),
+    "a place": (
+        ["insert into bds.places (name, url, secret) values ('west', 'postgresql://u:p4ssword@h/d', gen_random_uuid())"],
+        ("", "create", "place west", {"new": {"name": "west", "is_draining": False}, "hidden": ["url", "secret"]}),
+    ),
+    "a company": (["select bds.create_company('beta')"], ("", "create", "company beta", {"new": {"id": "beta"}})),
+    "a company at another place": (
+        ["insert into bds.places (name, url) values ('west', 'h')", "select bds.create_company('beta', null, 'west')"],
+        ("", "create", "company beta", {"new": {"id": "beta", "place": "west"}}),
+    ),
+    "a move": (
+        [
+            "insert into bds.places (name, url) values ('west', 'h')",
+            f"{NOTE_PLACE}('acme', 'home', 'home', 'west', 'copying')", f"{NOTE_PLACE}('acme', 'home', 'home', 'west', 'departing')",
+            f"{NOTE_PLACE}('acme', 'west', 'home', 'west', 'clearing')",
+        ],
+        ("", "move", "company acme", {"old": {"place": "home"}, "new": {"place": "west"}}),
+    ),
+    "an entity": (
+        ["alter table data.units add column weight int", "select bds.register('data.units')"],
+        ("", "register", "entity units", {"new": {"column weight": "integer"}}),
+    ),
+    "an erasure": (
+        ["select bds.erase('acme', 'units', 5, array['name'])"],
+        ("acme", "erase", "row units/5", {"columns": ["name"], "records": 0}),
+    ),
+}  # fmt: skip
+# what the service notes for itself
+STATE = {
+    "last use of a key": [CREATE_KEY, "select bds_service.note_use(id) from bds.api_keys"],
+    "a login": [CREATE_USER, f"select bds_service.begin_session(id, '{HASH}', '1 day', null, '192.0.2.1') from bds.users"],
+    "the health of a hook": [
+        CREATE_HOOK,
+        "update bds.hooks set problem = null, catalog_version = 'x', since_id = 7, updated_at = now()",
+        "update bds.hook_states set failures = 3, last_at = now(), failing_since = now()",
+    ],
+    "the previous secret of a hook that has ended": [
+        CREATE_HOOK,
+        "update bds.hook_secrets set previous = secret, ends_at = now() - interval '1 day'",
+        "update bds.hook_secrets set previous = null, ends_at = null",
+    ],
+    "a mapper that is the same": [PUT_MAPPER, PUT_MAPPER],
+    "a registration that changes nothing": [CREATE_KEY, "select bds.register('data.units')"],
+}
+
+
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, lambda operator: operator.company("acme"))
+
+
+@pytest.fixture(scope="module")
+def connection(module_database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A database whose tests undo what they do."""
+    with psycopg.connect(module_database_url, autocommit=True) as connection:
+        yield connection
+
+
+def records(connection: psycopg.Connection[Any]) -> list[tuple[str, str, str, dict[str, Any]]]:
+    """Company, action, object and detail of the records of this transaction."""
+    found = connection.execute("select chain, action, object, detail from bds.audit_pending order by number").fetchall()
+    return [(chain, action, UUID.sub("ID", object), _plain(detail)) for chain, action, object, detail in found]
+
+
+def _plain(detail: dict[str, Any]) -> dict[str, Any]:
+    text = re.sub(r'"(20[0-9]{2}-(?!01-01)[^"]*)"', '"TIME"', json.dumps(detail))
+    return json.loads(re.sub('"[0-9a-f]{64}"', '"SHA"', text))
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_an_act_of_administration_is_noted(connection: psycopg.Connection[Any], act: str) -> None:
+    *before, last = ACTS[act][0]
+    with connection.transaction(force_rollback=True):
+        for statement in before:
+            connection.execute(statement.encode())
+        earlier = len(records(connection))
+        connection.execute(last.encode())
+        [found] = records(connection)[earlier:]
+        assert found == ACTS[act][1]
+        for (text,) in connection.execute("select detail::text from bds.audit_pending"):
+            assert "SHA" in str(found) or not SECRET.search(text)
+
+
+@pytest.mark.parametrize("state", STATE)
+def test_state_of_the_service_is_not_noted(connection: psycopg.Connection[Any], state: str) -> None:
+    first, *others = STATE[state]
+    with connection.transaction(force_rollback=True):
+        connection.execute(first.encode())
+        earlier = records(connection)
+        for statement in others:
+            connection.execute(statement.encode())
+        noted = 1 if state.startswith("the previous") else 0  # a person who gives a hook a previous secret is noted
+        assert len(records(connection)) == len(earlier) + noted
+        if state == "a login":
+            assert connection.execute("select count(*) from bds.sessions").fetchone() == (1,)
+
+
+def test_a_record_names_the_actor_the_login_and_the_caller(connection: psycopg.Connection[Any]) -> None:
+    with connection.transaction(force_rollback=True):
+        caller = {"user": "a@example.com", "address": "192.0.2.1", "requestId": "r1"}
+        connection.execute("select bds.set_context('acme', 'user a@example.com')")
+        connection.execute("select set_config('bds.caller', %s, true)", (json.dumps(caller),))
+        connection.execute(PUT_MAPPER.encode())
+        connection.execute("select set_config('bds.caller', 'no {json', true)")
+        connection.execute(CREATE_HOOK.encode())
+        query = "select id, actor, db_user = session_user, detail -> 'caller' from bds.audit where id is null order by at"
+        assert connection.execute(query.encode()).fetchall() == [
+            (None, "user a@example.com", True, caller), (None, "user a@example.com", True, None)
+        ]  # fmt: skip
+
+
+def test_ids_follow_the_commits_without_gaps_and_an_open_transaction_keeps_nobody_waiting(
+    operator: Operator, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    slow, fast = connect(), connect()
+    [(last,)] = operator.rows("select max(id) from bds.audit where company_id = ''")
+    with slow.transaction():
+        slow.execute(PUT_MAPPER.encode())
+        slow.execute(CREATE_KEY.encode())
+        fast.execute("set lock_timeout = '5s'")
+        fast.execute("select bds.set_retention('5 days')")
+        fast.execute("select bds.put_mapper('acme', 'fast', 'csv', 'one')")
+        with pytest.raises(psycopg.errors.DivisionByZero), fast.transaction():
+            fast.execute("select bds.put_mapper('acme', 'fast', 'csv', 'two')")
+            fast.execute("select 1 / 0")
+    found = operator.rows(
+        "select id - case company_id when '' then %s else 0 end, company_id, action || ' ' || split_part(object, ' ', 1)"
+        " from bds.audit where company_id <> '' or id > %s order by company_id, id",
+        (last, last),
+    )
+    assert found == [
+        (1, "", "update settings"), (2, "", "create key"), (1, "acme", "create mapper"), (2, "acme", "create mapper")
+    ]  # fmt: skip
+    assert operator.rows("select count(*) from bds.audit_pending") == [(0,)]
+    assert operator.rows(
+        "select bool_and(at > before) from (select at, lag(at) over (partition by company_id order by id) as before from bds.audit) a"
+    ) == [(True,)]
+
+
+def test_two_commits_at_once_take_turns_and_neither_deadlocks(
+    operator: Operator, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    one, other = connect(), connect()
+    with one.transaction():
+        one.execute(PUT_MAPPER.encode())
+        one.execute("select bds.set_retention('5 days')")
+        one.execute("set constraints all immediate")  # as the commit begins
+        with other.transaction():
+            other.execute("set local lock_timeout = '50ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable), other.transaction():
+                other.execute(CREATE_KEY.encode())
+                other.execute("set constraints all immediate")
+    other.execute(CREATE_KEY.encode())
+    [(ids, number)] = operator.rows("select max(id), count(*) from bds.audit where company_id = ''")
+    assert ids == number
+
+
+@not_divided("a dump restores into one of the same kind")
+def test_dumps_restores_and_deletions_stay_and_the_companys_records_go_with_it(operator: Operator) -> None:
+    operator.key("acme")
+    operator.connection.execute(PUT_MAPPER.encode())
+    out = io.BytesIO()
+    operator.connection.execute("set role bds_owner")
+    dump.dump(operator.connection, "acme", out, lambda *_: None)
+    operator.connection.execute("reset role")
+    whole = "select * from bds.company_audit"
+    before = operator.rows(whole)
+    assert [row[1] for row in before] == [1]
+    operator.delete_company("acme")
+    assert operator.rows(whole) == []
+    operator.connection.execute("set role bds_owner")
+    dump.restore(operator.connection, io.BytesIO(out.getvalue()), True, lambda *_: None)
+    operator.connection.execute("reset role")
+    assert operator.rows(whole) == before
+    found = operator.rows("select action, object, detail from bds.audit where company_id = '' order by id desc limit 4")
+    [(key,)] = operator.rows("select id::text from bds.api_keys")
+    assert [(action, object) for action, object, _ in reversed(found)] == [
+        ("dump", "company acme"), ("delete", f"key {key}"), ("delete", "company acme"), ("restore", "company acme")
+    ]  # fmt: skip
+    restored: Any = found[0][2]
+    assert restored["keys"] == [key] and restored["hooks"] is True
+    operator.connection.execute(PUT_MAPPER.replace("'m'", "'n'").encode())
+    assert operator.rows("select max(id) from bds.company_audit") == [(2,)]
+
+
+def test_the_service_reads_it_for_an_administrators_session_alone(
+    connect: Callable[..., psycopg.Connection[Any]], operator: Operator
+) -> None:
+    operator.company("beta")
+    operator.connection.execute(PUT_MAPPER.encode())
+    operator.connection.execute(CREATE_USER.encode())
+    service = connect("bds_service")
+    query = b"select company_id, action, object from bds_service.audit('acme', null, 3)"
+    for session in ("", "00000000-0000-0000-0000-000000000000"):
+        service.execute("select set_config('bds.session', %s, false)", (session,))
+        with pytest.raises(psycopg.Error, match="only the operator and administrators") as refused:
+            service.execute(query)
+        assert refused.value.sqlstate == "BD001"
+    operator.connection.execute("update bds.users set is_administrator = true")
+    [(session,)] = operator.rows(f"select bds_service.begin_session(id, '{HASH}', '1 day')::text from bds.users")
+    service.execute("select set_config('bds.session', %s, false)", (session,))
+    assert service.execute(query).fetchall() == [
+        ("", "update", "user a@example.com"), ("", "create", "user a@example.com"), ("acme", "create", "mapper m")
+    ]  # fmt: skip
+    others = operator.rows("select object from bds_service.audit('acme', null, 100)")
+    assert ("company acme",) in others and ("company beta",) not in others
