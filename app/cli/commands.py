@@ -182,7 +182,7 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
             if options.format is None
             else "--format custom: expected --mapper"
         )
-    given = {name: getattr(options, name) for name in ("mapper", "ids", "at")} | {"version": options.of_version}
+    given = {name: getattr(options, name) for name in ("mapper", "ids", "versions", "at")} | {"version": options.of_version}
     given["format"] = options.format and options.format.name
     given["since"] = options.since and absolute(options.since)
     given |= {f"${name}": getattr(options, name) for name in QUERY}

@@ -263,6 +263,12 @@ restoring a backup.""",
             argument("--at", metavar="TIME", help="rows as of a time, such as 2026-01-01 or 2026-01-01T00:00:00Z"),
             argument("--version", dest="of_version", type=read_count, metavar="N", help="rows as of a version: the id of a change"),
             argument("--since", metavar="WHEN", help=f"only what has changed since then: {versions.WHEN}"),
+            argument(
+                "--versions",
+                action="store_const",
+                const="true",
+                help="with --since, every version of a row that was valid in between, with @validFrom and @validTo",
+            ),
             argument("--output", "-o", metavar="FILE", help="file to write (standard output); it appears when it is complete"),
             *(
                 argument(

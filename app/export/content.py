@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from app.errors import ServiceError
-from app.export import difference, statements
+from app.export import difference, statements, versions
 from app.export.request import ExportRequest
 from app.export.row_formats import LineFormat, RecordFormat
 from app.export.shape import LineShape, RecordShape, line_shape, record_shape, related_shapes
@@ -21,11 +21,15 @@ class Reader(Protocol):
 
 def columns(export: ExportRequest) -> LineShape:
     """Return the columns of a flat format."""
+    if export.versions:
+        return versions.versions_shape(export.query)
     return difference.difference_shape(export.query, by_id=export.goes_by_id) if export.since else line_shape(export.query)
 
 
 def lines(export: ExportRequest, format: LineFormat) -> Statement:
     """COPY of the format's columns: the lines of a flat format."""
+    if export.versions:
+        return versions.lines(export.query, export.company, format)
     if export.since:
         return difference.lines(export.query, export.company, format, by_id=export.goes_by_id, moved=export.moved)
     return statements.lines(export.query, export.company, format)
@@ -33,6 +37,8 @@ def lines(export: ExportRequest, format: LineFormat) -> Statement:
 
 def count(export: ExportRequest) -> Statement:
     """One row: (count int8): the number of lines of a flat format, of records at the top of the others."""
+    if export.versions:
+        return versions.count(export.query, export.company)
     if export.since:
         return difference.count(export.query, export.company, by_id=export.goes_by_id, moved=export.moved)
     inner = line_shape(export.query).collection if export.format.is_flat else None
@@ -66,7 +72,7 @@ async def followed(export: ExportRequest, reader: Reader) -> ExportRequest:
 
     Raises unwritable if a document cannot bring a copy from the one end to the other.
     """
-    if export.goes_by_id:
+    if export.goes_by_id or export.versions:
         return export
     moved: list[str] = []
     for query in export.queries:

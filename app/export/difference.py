@@ -23,6 +23,7 @@ from app.query.sql.parameters import COMPANY, TOP, Statement, render
 from app.query.sql.rows import ODATA
 from app.query.sql.select import Select
 
+_IS_DELETED = SQL("t.{} = 'delete'").format(OPERATION_COLUMN)
 _OPERATION = own_field(Field.computed("@operation", "text"))
 
 
@@ -58,7 +59,7 @@ def lines(query: Query, company: str, format: LineFormat, *, by_id: bool, moved:
     values = [_line_value(select, field) for field in fields]
     columns = [field.column for field in fields]
     source = select.select.expressions.source(
-        query.entity.name, columns, table=SQL("x"), more=Composed(list(_former_references(fields)))
+        query.entity.name, columns, table=SQL("x"), more=Composed(list(former_references(fields, _IS_DELETED)))
     )
     text = SQL("select {} {}").format(format.columns(fields, values), source)
     return _copy(company, _lines(query, company, by_id, moved), text, format.copy)
@@ -92,29 +93,31 @@ def _lines(query: Query, company: str, by_id: bool, moved: tuple[str, ...]) -> l
 def _line_value(select: ExportSelect, field: ExportField) -> Composable:
     """A value of a line; a reference of a deleted row is the code as of the earlier end."""
     value = select.select.expressions.compile(field.column)
-    return SQL("coalesce({}.code, {})").format(_former(field.column.path[0]), value) if field.column.path else value
+    return SQL("coalesce({}, {})").format(former_code(field.column.path[0]), value) if field.column.path else value
 
 
-def _former_references(fields: Sequence[ExportField]) -> Iterator[Composed]:
-    """Joins of the codes that the rows to which deleted ones refer had at the earlier end."""
+def former_references(fields: Sequence[ExportField], condition: Composable) -> Iterator[Composed]:
+    """Joins of the codes that rows which differ had at the earlier end, to rows t that refer to them and fulfil a condition."""
     for field in fields:
         for step in field.column.path:
             yield SQL(
                 " left join (select e.{id} as id, e.{code} as code from {ends} as e where e.company_id = {company}"
-                " and e.{operation} <> 'create') as {this} on t.{operation} = 'delete' and {this}.id = t.{reference}"
+                " and e.{operation} <> 'create') as {this} on {condition} and {this}.id = t.{reference}"
             ).format(
                 id=ID,
                 code=Identifier(f"@{field.column.field.ordinal}"),
                 ends=Identifier("past", f"{step.target}_ends"),
                 company=COMPANY,
                 operation=OPERATION_COLUMN,
-                this=_former(step),
+                condition=condition,
+                this=Identifier(f"@{step.name}"),
                 reference=Identifier(step.field),
             )
 
 
-def _former(step: Navigation) -> Identifier:
-    return Identifier(f"@{step.name}")
+def former_code(step: Navigation) -> Identifier:
+    """The code that former_references has joined."""
+    return Identifier(f"@{step.name}", "code")
 
 
 def _select(query: Query) -> _DifferenceSelect:

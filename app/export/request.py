@@ -20,7 +20,7 @@ from app.query.check.options import EXPORT, parse_query
 from app.query.check.query import Query
 from app.query.check.tree import Column, Count, Quantifier, walk
 
-PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "since", "version", "at", "generation")
+PARAMETERS = ("format", "export", "companyId", "mapper", "ids", "since", "versions", "version", "at", "generation")
 WHOLE = "diff"  # the name of a difference of all entities
 
 
@@ -29,9 +29,10 @@ class ExportRequest:
     """An export of a company's rows.
 
     mapper: the name of the mapper that writes them, if the format leaves that to one; moment: as of which they are read, None for
-    now; since: the earlier end of a difference, of which the moment is the later one; others: of a difference of all entities, the
-    queries of the others; moved: the entities in which unique values have passed between rows; restriction: what a reader is told
-    about which rows these are; schema: the URL of the schema that XML names; now: the time of the export.
+    now; since: the earlier end of a difference, of which the moment is the later one; versions: not what differs, but all versions
+    of rows that were valid in between; others: of a difference of all entities, the queries of the others; moved: the entities in
+    which unique values have passed between rows; restriction: what a reader is told about which rows these are; schema: the URL of
+    the schema that XML names; now: the time of the export.
     """
 
     company: str
@@ -40,6 +41,7 @@ class ExportRequest:
     mapper: str | None = None
     moment: Moment | None = None
     since: Moment | None = None
+    versions: bool = False
     others: tuple[Query, ...] = ()
     moved: tuple[str, ...] = ()
     restriction: str = ""
@@ -113,12 +115,15 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
     if moment or since:
         catalog = model_of(catalog)
         entity = catalog[entity.name]
+    versions = _read_boolean(given, "versions", "false")
+    if versions:
+        _check_versions(given, format)
     if since:
-        _check_difference(given, format)
+        _check_difference(given, format, by_id=versions or _goes_by_id(format))
     options = [(option, value) for option, value in given.items() if option.startswith("$")]
-    query = replace(parse_query(catalog, entity, options, takes=EXPORT), ids=_read_ids(given.get("ids", "true")))
+    query = replace(parse_query(catalog, entity, options, takes=EXPORT), ids=_read_boolean(given, "ids", "true"))
     if since:
-        _check_own_fields(query)
+        _check_own_fields(query, is_compared=not versions)
     elif mapper is None and format.is_flat and format.read_as:
         query = _with_identity(query)
     # line_shape raises if no flat table can hold the query
@@ -127,7 +132,7 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
         raise ServiceError("malformed_request", "ids=false leaves no field: expected another one in $select", target="ids")
     if format.has_lines_of_records and (strays := [step.name for step in query.steps if not step.child]):
         raise QueryError(f"expected children: {format.name} has one record a line, got {', '.join(strays)}", target="$expand")
-    return ExportRequest(company, query, format, mapper, moment, since, restriction=_restriction(given))
+    return ExportRequest(company, query, format, mapper, moment, since, versions, restriction=_restriction(given))
 
 
 def read_whole(catalog: Catalog, company: str, given: dict[str, str]) -> ExportRequest:
@@ -154,9 +159,19 @@ def _goes_by_id(format: Format) -> bool:
     return format.is_flat and not format.read_as
 
 
-def _check_difference(given: dict[str, str], format: Format) -> None:
+def _check_versions(given: dict[str, str], format: Format) -> None:
+    """Raises malformed_request for versions=true where it cannot be."""
+    if "since" not in given:
+        raise ServiceError("malformed_request", "versions=true needs since: expected a version, its name or a time", target="since")
+    if not format.is_flat:
+        expected = ", ".join(each.name for each in FORMATS.values() if each.is_flat)
+        message = f"versions=true is written as {expected}, got {format.name}"
+        raise ServiceError("malformed_request", message, target="format")
+
+
+def _check_difference(given: dict[str, str], format: Format, *, by_id: bool) -> None:
     """Raises malformed_request for an option that a difference does not take."""
-    takes = ("$filter", "$select") if _goes_by_id(format) else ("$filter",)
+    takes = ("$filter", "$select") if by_id else ("$filter",)
     refused = ("mapper", "ids", *(name for name in given if name.startswith("$") and name not in takes))
     if found := next((name for name in refused if name in given), None):
         expected = " and ".join(takes)
@@ -164,12 +179,12 @@ def _check_difference(given: dict[str, str], format: Format) -> None:
         raise ServiceError("malformed_request", message, target=found)
 
 
-def _check_own_fields(query: Query) -> None:
+def _check_own_fields(query: Query, *, is_compared: bool) -> None:
     """Raises QueryError if the filter of a difference looks at other rows, or at updatedAt, which is not compared."""
     for part in walk(query.filter) if query.filter else ():
         if isinstance(part, Quantifier | Count) or (isinstance(part, Column) and part.path):
             message = f"with since, a filter takes properties of {query.entity.name} alone"
-        elif isinstance(part, Column) and part.field.name == "updatedAt":
+        elif is_compared and isinstance(part, Column) and part.field.name == "updatedAt":
             message = "updatedAt is not compared: a filter cannot name it"
         else:
             continue
@@ -188,7 +203,7 @@ def _with_identity(query: Query) -> Query:
 def _restriction(given: dict[str, str]) -> str:
     """Which rows these are: the options that leave some out, and the time as of which they are read."""
     shown = {
-        "since": "since",
+        "since": "versions since" if given.get("versions") == "true" else "since",
         "at": "as of",
         "version": "as of version",
         "$filter": "filter:",
@@ -198,7 +213,8 @@ def _restriction(given: dict[str, str]) -> str:
     return " · ".join(f"{label} {given[name].strip()}" for name, label in shown.items() if given.get(name))
 
 
-def _read_ids(text: str) -> bool:
+def _read_boolean(given: dict[str, str], name: str, default: str) -> bool:
+    text = given.get(name, default)
     if text not in ("true", "false"):
-        raise ServiceError("malformed_request", f"ids: expected true or false, got {text!r}", target="ids")
+        raise ServiceError("malformed_request", f"{name}: expected true or false, got {text!r}", target=name)
     return text == "true"

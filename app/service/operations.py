@@ -95,6 +95,10 @@ EXPORT: Mapping[str, tuple[Schema, str]] = {
         WHEN,
         "what differs since a version: a document that brings a copy from there to the later end, or lines with @operation",
     ),
+    "versions": (
+        TRUTH,
+        "true, with since: every version of a row that was valid in between, as lines with @validFrom and @validTo",
+    ),
     **PAST,
 }
 SOURCES: Mapping[str, Schema] = {

@@ -24,7 +24,7 @@ from app.web.forms import Form
 from app.web.page import PageRequest, see_other
 
 OPTIONS = {"filter": "$filter", "orderby": "$orderby", "top": "$top"}
-FIELDS = ("entity", "format", "mapper", "since", "asof", *OPTIONS)
+FIELDS = ("entity", "format", "mapper", "since", "versions", "asof", *OPTIONS)
 TARGETS = {option: name for name, option in OPTIONS.items()} | {"$select": "columns", "version": "asof", "at": "asof"}
 MAPPERS = 1_000  # offered at most
 PREVIEW = 10  # rows
@@ -146,4 +146,5 @@ def options(form: Form) -> dict[str, str]:
     """Return the query options of the API for the form."""
     select = {"$select": ",".join(form.all("columns"))} if form.all("columns") else {}
     since = {"since": absolute(form["since"])} if form["since"] else {}
-    return select | {option: form[name] for name, option in OPTIONS.items() if form[name]} | since | as_of(form["asof"])
+    versions = {"versions": "true"} if form["versions"] else {}
+    return select | {option: form[name] for name, option in OPTIONS.items() if form[name]} | since | versions | as_of(form["asof"])

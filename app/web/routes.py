@@ -100,7 +100,7 @@ PARAMETERS: Mapping[str, str] = {
     "/imports/{id}": "code offset rows",
     "/imports/{id}/errors.csv": "code",
     "/mappers": "offset",
-    "/export": "entity format mapper columns filter orderby top since asof do show",
+    "/export": "entity format mapper columns filter orderby top since versions asof do show",
     "/hooks": "offset",
     "/hooks/{id}": "offset",
     "/keys": "offset",
