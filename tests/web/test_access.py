@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from app.web.routes import PARAMETERS
 from tests.auth.client import ask, bearer
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor, anonymous
@@ -49,6 +50,13 @@ def test_a_page_loads_only_resources_of_the_service_and_has_no_inline_code(anna:
     assert tree.xpath("/html/@lang") == ["en"] and tree.xpath("count(//h1)") == 1.0
     unlabelled = "//input[not(@type='hidden')][not(@id=//label/@for)][not(ancestor::label)] | //select[not(@id=//label/@for)] | //textarea[not(@id=//label/@for)]"
     assert not tree.xpath(unlabelled)
+    # what a form sends is what its page takes
+    for form in tree.xpath("//form[not(@method) or @method='get']"):
+        action = str(form.get("action") or path).partition("?")[0]
+        taken = next(
+            (PARAMETERS[each] for each in PARAMETERS if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each), action)), ""
+        ).split()
+        assert set(form.xpath(".//@name")) <= {*taken, "company"}, action
 
 
 @pytest.mark.parametrize("path", PAGES)
