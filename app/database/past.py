@@ -5,8 +5,8 @@ A reader of the views in schema `past` sets the version in one statement and rea
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
@@ -36,6 +36,7 @@ NAME_SINCE: LiteralString = f"""
 
 KEPT: LiteralString = "select bds.first_change(%s), set_config('enable_bitmapscan', null, false)"
 
+FAR = 10_000  # later changes from which an error tells that they take time
 LAST_VERSION = 2**63 - 2  # the greatest that has a next one
 
 
@@ -54,11 +55,29 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A version of a company.  erasures: the number of its last erasure, which changes past states."""
+    """A version of a company.
+
+    erasures: the number of its last erasure, which changes past states; later: how many changes have followed.
+    """
 
     version: int
     erasures: int
+    later: int
     target: str | None
+
+    @contextmanager
+    def timely(self) -> Iterator[None]:
+        """Reads as of the version.  Raises ServiceError(busy) where the statement timeout ends one and much has to be undone."""
+        try:
+            yield
+        except psycopg.errors.QueryCanceled:
+            if self.later < FAR:
+                raise
+            message = (
+                f"the read took too long: {self.later:,} changes lie between version {self.version} and now. Expected rows by id, a"
+                " nearer version, or an export with version= or at=, which may take any time"
+            )
+            raise ServiceError("busy", message, target=self.target, headers={"Retry-After": "5"}) from None
 
     @property
     def state(self) -> str:
@@ -114,6 +133,7 @@ class _Found:
     moment: Moment
     version: int
     first: int
+    last: int
     erasures: int
     is_unsure: bool
     registered: int | None
@@ -123,7 +143,7 @@ class _Found:
         # a time before the first kept month may lie before changes that were dropped, although the search ends at the last of them
         if self.version < self.first - 1 or (self.version == self.first - 1 and self.first > 1 and self.is_unsure):
             raise _gone(self.first, self.moment.target)
-        return Past(self.version, self.erasures, self.moment.target)
+        return Past(self.version, self.erasures, self.last - self.version, self.moment.target)
 
 
 async def _find(
@@ -142,7 +162,7 @@ async def _find(
         raise _gone(first, moment.target)
     if version > last:
         raise ServiceError("not_found", f"version {moment.version} is yet to come: the last one is {last}", target=moment.target)
-    return _Found(moment, version, first, erasures, bool(is_unsure), registered)
+    return _Found(moment, version, first, last, erasures, bool(is_unsure), registered)
 
 
 def parameters(company: str, moment: Moment, *, local: bool, entity: str | None = None) -> dict[str, Any]:
@@ -170,7 +190,8 @@ async def reading_past(connection: psycopg.AsyncConnection[Any], company: str, m
     """
     past = await name_version(connection, company, moment)
     try:
-        yield past
+        with past.timely():
+            yield past
         row = await (await connection.execute(KEPT, (company,))).fetchone()
     except BaseException:
         with suppress(psycopg.Error):

@@ -78,14 +78,14 @@ async def open_reader(
 ) -> tuple[ExportRequest, Reader]:
     """Name the versions of an export in a transaction that has just begun; return the export, and the reader of its rows.
 
-    timeout: seconds that a statement may take to its first rows; those of a difference come after all changes were read.
+    timeout: seconds that a statement may take to its first rows; those of the past may come after all changes were read.
     Raises ServiceError as name_range, open_past and content.followed do.
     """
     if export.since is None:
         if export.moment:
             await open_past(connection, export.company, export.moment)
         await connection.execute("set local statement_timeout = 0")  # the reader limits the time to the first rows
-        return export, Reader(connection, timeout)
+        return export, Reader(connection, None if export.moment else timeout)
     await name_range(connection, export.company, export.since, export.moment or Moment(), content.entities(export))
     await connection.execute("set local statement_timeout = 0")
     # how many rows differ is not known to the planner: rows that are looked for one by one, among all, would take hours

@@ -220,9 +220,12 @@ async def open_snapshot(database: Database, company: str, moment: Moment | None)
     if moment is not None:
         require_position(moment.version or 0)
     async with database.snapshot(company) as connection:
-        if moment is not None:
-            await open_past(connection, company, moment)
-        yield connection
+        if moment is None:
+            yield connection
+            return
+        past = await open_past(connection, company, moment)
+        with past.timely():
+            yield connection
 
 
 async def open_rows(

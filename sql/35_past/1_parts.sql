@@ -163,13 +163,15 @@ $$;
 comment on function bds_past.changed(bds.entities) is
     'SQL for the rows with a later change: g with the merged old values (state), t with the current row, null if it was deleted';
 
--- Whatever the planner knows of a company, changes of a row can only be found by the row: other conditions are outside.
-create function bds_past.of_row(row_id text, at text)
+-- Whatever the planner knows of a company, changes of a row can only be found by the row: the condition on the company is outside.
+create function bds_past.of_row(row_id text, version text, at text)
     returns text
     language sql
     immutable
-    return format('(select o.* from bds.change_log o where o.row_id = %s and o.created_at >= %s offset 0)', row_id, at);
-comment on function bds_past.of_row(text, text) is 'SQL for the changes of a row from a time on';
+    return format(
+        '(select o.* from bds.change_log o where o.row_id = %s and o.id > %s and o.created_at >= %s offset 0)', row_id, version, at
+    );
+comment on function bds_past.of_row(text, text, text) is 'SQL for the changes of a row after a version, whose time is given, too';
 
 create function bds_past.merged(this bds.entities, changes text)
     returns text
@@ -199,7 +201,7 @@ as $$
         -- a row whose first later change creates it did not exist
         ' and (g.first_id is null or g.first_id is distinct from g.created_id)',
         'table', this.table_name::text, 'is_then', bds_past.is_then(this.name),
-        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('t.id', '$3')))
+        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('t.id', '$2', '$3')))
     )
 $$;
 comment on function bds_past.present(bds.entities) is
@@ -221,7 +223,7 @@ cross join lateral {later} g
 where {is_then} and g.first_id is distinct from g.created_id$sql$,
         'entity', this.name, 'deletes', bds_past.later(this.name), 'table', this.table_name::text,
         'is_then', bds_past.is_then(this.name),
-        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('c.row_id', '$3')))
+        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('c.row_id', '$2', '$3')))
     )
 $$;
 comment on function bds_past.deleted(bds.entities) is

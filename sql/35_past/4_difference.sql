@@ -14,11 +14,11 @@ as $$
     select jsonb_build_object(
         'entity', this.name, 'table', this.table_name::text, 'updated_at', bds_past.updated_at(),
         'present', format('json_object(%s returning json)::jsonb', bds_change_log.row_members(this, 't')),
-        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('c.row_id', '$3'))),
+        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('c.row_id', '$2', '$3'))),
         'between', bds_past.merged(
-            this, bds_past.later(this.name, '$5', '$6', bds_past.of_row('c.row_id', '$6')) || ' and l.id <= c.id'
+            this, bds_past.later(this.name, '$5', '$6', bds_past.of_row('c.row_id', '$5', '$6')) || ' and l.id <= c.id'
         ),
-        'changes_between', bds_past.later(this.name, '$5', '$6', bds_past.of_row('c.row_id', '$6')),
+        'changes_between', bds_past.later(this.name, '$5', '$6', bds_past.of_row('c.row_id', 'c.id', '$6')),
         'fields', jsonb_agg(
             jsonb_build_object(
                 'field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'))

@@ -112,7 +112,7 @@ comment on column bds.change_log.old is
 create index change_log_entity_id on bds.change_log (company_id, entity, id);
 -- The row first: only this index then serves a probe for a row, even for a company without statistics (see
 -- bds_change_log.name_collection).
-create index change_log_row on bds.change_log (row_id, company_id);
+create index change_log_row on bds.change_log (row_id, company_id, id);
 -- Searches by time, change set or actor: a small index that prunes most of the log.
 create index change_log_time on bds.change_log
     using brin (created_at, change_set_id uuid_bloom_ops, actor text_bloom_ops) with (autosummarize = on);
