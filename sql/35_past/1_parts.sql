@@ -10,8 +10,8 @@ create function bds_past.is_deep(company text, entity text, later bigint)
     language sql
     stable
 as $$
-    select later > 10000 + 0.3 * bds_impl.rows_of(
-        company, (select e.table_name from bds.entities e where e.name = is_deep.entity)
+    select later > 10000 + 0.3 * coalesce(
+        bds_impl.rows_of(company, (select e.table_name from bds.entities e where e.name = is_deep.entity)), 0
     );
 $$;
 comment on function bds_past.is_deep(text, text, bigint) is

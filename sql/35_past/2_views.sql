@@ -168,6 +168,8 @@ begin
         perform bds_registry.make_view(view, this, definition);
         perform bds_registry.run(format('grant select on %s to bds_operator, bds_reader', view));
     end loop;
+    perform bds_registry.run(format(
+        'comment on column past.%I."@id" is %L', this.name || '_replaced', 'The change that has replaced the values'));
     perform bds_past.install_difference(this), bds_past.install_periods(this);
 end
 $$;

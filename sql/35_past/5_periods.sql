@@ -44,8 +44,10 @@ cross join lateral (
         select l.id, l.operation, l.created_at, l.last_updated_at, {old} as old from {changes_of_row}
         union all
         (
-            select l.id, l.operation, l.created_at, null::timestamptz, null::jsonb from {before_of_row}
-            union all select null, null, null, null, null
+            select l.id, l.operation, l.created_at, null::timestamptz as last_updated_at, null::jsonb as old from {before_of_row}
+            union all
+            select null::bigint as id, null::bds.operation as operation, null::timestamptz as created_at,
+                null::timestamptz as last_updated_at, null::jsonb as old
             order by id desc nulls last limit 1
         )
     ) k

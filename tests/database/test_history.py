@@ -151,10 +151,14 @@ def past_rows(connection: psycopg.Connection[Any], company: str, entity: str, ve
             (company, str(version), company, version),
         )
         connection.execute("set local role bds_reader")
-        return connection.execute(
-            "select v.id, to_jsonb(v) - 'company_id' from"
-            f" (table past.{entity}_changed union all table past.{entity}_unchanged) v".encode()
-        ).fetchall()
+        found = [
+            connection.execute(
+                f"select v.id, to_jsonb(v) - 'company_id' from (table past.{entity}_{a} union all table past.{entity}_{b}) v".encode()
+            ).fetchall()
+            for a, b in (("changed", "unchanged"), ("present", "deleted"))
+        ]
+        assert sorted(found[0], key=str) == sorted(found[1], key=str), "undone at once or row by row"
+        return found[0]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, NO_MONTHS]
 NAMES = {name: f"{name}_{os.getpid()}" for name in ("dba", "eve", "team", "clara")}
 VIEWS = [
     f"missing view: {name}"
-    for name in ("api.stores", "my.stores", "past.stores", *(f"past.stores_{each}" for each in ("changed", "diff", "ends", "replaced", "unchanged")))
+    for name in ("api.stores", "my.stores", "past.stores", *(f"past.stores_{each}" for each in ("changed", "deleted", "diff", "ends", "present", "replaced", "unchanged", "versions")))
 ]  # fmt: skip
 
 # what a member of bds_owner mends
@@ -171,7 +171,7 @@ CASES = {
     },
     "a column is lost": {
         "alter table data.stores drop column city cascade": [
-            "altered table: data.stores", "lost column: data.stores.city", *(v for v in VIEWS if not v.endswith("_replaced")),
+            "altered table: data.stores", "lost column: data.stores.city", *(v for v in VIEWS if not v.endswith(("_deleted", "_replaced"))),
         ],
     },
     "tables are lost": {
@@ -270,7 +270,7 @@ DECISIONS = {
             ["altered table: data.product_variants", "lost column: data.product_variants.updated_at",
              "missing trigger: bds_2_stamp_new on data.product_variants",
              *(f'missing view: {schema}."productVariants{part}"' for schema, part in (
-                 ("api", ""), ("my", ""), ("past", ""), ("past", "_diff"), ("past", "_ends"), ("past", "_unchanged")))],
+                 ("api", ""), ("my", ""), *(("past", part) for part in ("", "_diff", "_ends", "_present", "_unchanged", "_versions"))))],
             "alter table data.product_variants add updated_at timestamptz not null default now();"
             " select bds.register('data.product_variants', parent => 'product_id', collection => 'variants');"
             " update bds.column_history set is_lost = false",

@@ -634,7 +634,7 @@ from data.products t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
     ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('products'))
 union all
 select current_setting('bds.company', true) as company_id,
@@ -658,7 +658,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
     ) g
 where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('products'))
 union all
@@ -787,7 +787,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
     ) g
 where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
 
@@ -836,7 +836,7 @@ from data.products t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
     ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
 
 alter view past.products_present owner to bds_owner;
@@ -955,6 +955,8 @@ comment on column past.products_unchanged."updatedAt" is 'When the row last chan
 
 grant select on past.products_unchanged to bds_operator, bds_reader;
 
+comment on column past.products_replaced."@id" is 'The change that has replaced the values';
+
 create or replace view past.products_ends as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation",
     d.columns as "@columns"
     , d.id, d."@2"
@@ -991,7 +993,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
     ) g
     offset 0
 ) l
@@ -1004,7 +1006,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1048,7 +1050,7 @@ cross join lateral (
 where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
     and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
     )
     ) d;
 
@@ -1145,7 +1147,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
     ) g
     offset 0
 ) l
@@ -1158,7 +1160,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1202,7 +1204,7 @@ cross join lateral (
 where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
     and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
     )
     ) d;
 
@@ -1274,11 +1276,13 @@ cross join lateral (
         lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,
         past.merge(k.old) over (newest_first rows between unbounded preceding and 1 preceding) as undone
     from (
-        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz
+        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz
         union all
         (
-            select l.id, l.operation, l.created_at, null::timestamptz, null::jsonb from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id <= current_setting('bds.since', true)::bigint and l.created_at <= current_setting('bds.since_time', true)::timestamptz and l.created_at >= '-infinity'
-            union all select null, null, null, null, null
+            select l.id, l.operation, l.created_at, null::timestamptz as last_updated_at, null::jsonb as old from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id <= current_setting('bds.since', true)::bigint and l.created_at <= current_setting('bds.since_time', true)::timestamptz and l.created_at >= '-infinity'
+            union all
+            select null::bigint as id, null::bds.operation as operation, null::timestamptz as created_at,
+                null::timestamptz as last_updated_at, null::jsonb as old
             order by id desc nulls last limit 1
         )
     ) k
