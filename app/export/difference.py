@@ -18,6 +18,7 @@ from app.export.shape import ExportField, LineShape, RecordShape, line_shape, re
 from app.export.statements import ExportSelect
 from app.query.check.query import Query
 from app.query.check.tree import Column
+from app.query.sql.difference import differs
 from app.query.sql.expressions import NOTHING, Compiler
 from app.query.sql.parameters import COMPANY, TOP, Statement, render
 from app.query.sql.rows import ODATA
@@ -102,11 +103,12 @@ def former_references(fields: Sequence[ExportField], condition: Composable) -> I
         for step in field.column.path:
             yield SQL(
                 " left join (select e.{id} as id, e.{code} as code from {ends} as e where e.company_id = {company}"
-                " and e.{operation} <> 'create') as {this} on {condition} and {this}.id = t.{reference}"
+                " and e.{operation} <> 'create' and {differs}) as {this} on {condition} and {this}.id = t.{reference}"
             ).format(
                 id=ID,
                 code=Identifier(f"@{field.column.field.ordinal}"),
                 ends=Identifier("past", f"{step.target}_ends"),
+                differs=differs("e"),
                 company=COMPANY,
                 operation=OPERATION_COLUMN,
                 condition=condition,

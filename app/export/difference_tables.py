@@ -19,7 +19,7 @@ from app.export.shape import ExportField
 from app.query.check.query import Query
 from app.query.check.tree import Column
 from app.query.sql.conditions import LiteralCompiler
-from app.query.sql.difference import OPERATION, source
+from app.query.sql.difference import OPERATION, differs, source
 from app.query.sql.parameters import COMPANY
 from app.query.sql.past import past_rows
 
@@ -100,8 +100,8 @@ class Tables:
             SQL(", e.{}, e.{} as {}").format(Identifier(field.name), Identifier(f"@{field.ordinal}"), was(field))
             for field in _kept(entity)
         )
-        return SQL('{} as materialized (select e."@id", e.{}{} from {} as e where e.company_id = {})').format(
-            *(table_of(entity), OPERATION_COLUMN, columns, _view_of_ends(entity), COMPANY)
+        return SQL('{} as materialized (select e."@id", e.{}{} from {} as e where e.company_id = {} and {})').format(
+            *(table_of(entity), OPERATION_COLUMN, columns, _view_of_ends(entity), COMPANY, differs("e"))
         )
 
     def others(self) -> list[Entity]:

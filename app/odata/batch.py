@@ -27,7 +27,7 @@ from app.database.database import Database
 from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.odata.plan import get_plan
-from app.odata.request import JsonFormat, error_content, is_batch
+from app.odata.request import JsonFormat, check_version, error_content, is_batch, takes_newest
 from app.odata.response import Reading, answer, open_rows, open_snapshot, unchanged
 from app.query.check.moments import read_moment
 from app.wire.bodies import body_deadline
@@ -37,7 +37,8 @@ from app.wire.urls import decode_path
 MAX_PARTS = 100
 MAX_URL = 64 << 10  # characters, as of every request
 CONTINUE = re.compile(r"(?:^|[,;])\s*(?:odata\.)?continue-on-error\s*(?:=\s*\"?true\"?\s*)?(?:$|[,;])", re.IGNORECASE)
-KEPT = ("Content-Type", "ETag", "Warning", "Preference-Applied", "Vary", "Allow", "Retry-After")  # headers of a part's answer
+# headers of a part's answer
+KEPT = ("Content-Type", "OData-Version", "ETag", "Warning", "Preference-Applied", "Vary", "Allow", "Retry-After")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ def _read_headers(head: bytes) -> CIMultiDict[str]:
 
 async def respond(database: Database, request: web.Request, streams: Streams, company: str) -> web.StreamResponse:
     """Answer a POST of $batch by an authorized client.  Raises ServiceError, psycopg.Error, TimeoutError."""
+    check_version(request.headers)
     outer = request.clone()  # whose body is not read, so that parts can be made of it
     kind, boundary = request.content_type, _boundary(request)
     if kind not in ("application/json", "multipart/mixed") or (kind == "multipart/mixed" and not boundary):
@@ -139,6 +141,8 @@ async def respond(database: Database, request: web.Request, streams: Streams, co
     batch = Batch(database, outer, streams, company, is_json, goes_on)
     type = JsonFormat().content_type if is_json else f"multipart/mixed; boundary={batch.boundary}"
     headers = {"Content-Type": type, "Cache-Control": "private, no-store"}
+    if takes_newest(request.headers):
+        headers["OData-Version"] = "4.01"
     _, at, moment = decode_path(request.rel_url.raw_path)[2].partition("@")
     async with AsyncExitStack() as held:
         await held.enter_async_context(streams.slot())
@@ -198,7 +202,7 @@ class Batch:
 
     def start(self, part: Part, answered: PartAnswer, is_first: bool) -> bytes:
         """What stands before the body of a part's answer."""
-        headers = {name: value for name, value in answered.headers.items() if name in KEPT} | {"OData-Version": "4.0"}
+        headers = {"OData-Version": "4.0"} | {name: value for name, value in answered.headers.items() if name in KEPT}
         if answered.status == 204 or headers.get("Content-Type", "").startswith("text/plain"):
             headers.pop("ETag", None)  # UI5 writes it into the JSON object of the answer, and fails if there is none
         if self.is_json:
@@ -229,6 +233,8 @@ class Batch:
                 if blocks is None:
                     await connection.execute("close rows")
                 return PartAnswer(200, headers, start or b"", blocks)
+            if plan.delta is not None:  # without the settings of its range
+                await connection.execute("rollback to savepoint part")
             return PartAnswer(response.status, dict(response.headers), response.body)
         except ServiceError:
             await connection.execute("rollback to savepoint part")
@@ -251,6 +257,8 @@ class Batch:
         if is_batch(path):
             raise ServiceError("not_supported", "a $batch inside $batch is not supported")
         headers = part.headers.copy()
+        if "OData-MaxVersion" in self.request.headers:
+            headers.setdefault("OData-MaxVersion", self.request.headers["OData-MaxVersion"])
         for name in ("Host", "Authorization", "Accept-Encoding"):
             headers.popall(name, None)
         target = URL.build(path=path, query_string=query, encoded=True)

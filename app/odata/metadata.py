@@ -155,6 +155,13 @@ def _entity_set(container: Element, entity: Entity, extended: bool) -> None:
             SubElement(record, "PropertyValue", {"Property": name, **constant})
     for term, value in SET_SUPPORT.items():
         _annotation(element, f"Capabilities.{term}", Bool=_boolean(value))
+    if extended:
+        record = SubElement(_annotation(element, "Capabilities.ChangeTracking"), "Record")
+        SubElement(record, "PropertyValue", Property="Supported", Bool="true")
+        filters = SubElement(SubElement(record, "PropertyValue", Property="FilterableProperties"), "Collection")
+        for name in entity.fields:
+            SubElement(filters, "PropertyPath").text = name
+        SubElement(SubElement(record, "PropertyValue", Property="ExpandableProperties"), "Collection")
     record = SubElement(_annotation(element, "Aggregation.ApplySupported"), "Record")
     _strings(
         SubElement(record, "PropertyValue", Property="Transformations"),

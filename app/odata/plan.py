@@ -18,11 +18,13 @@ from aiohttp import web
 from multidict import MultiMapping
 
 from app.database.catalog import Catalog
+from app.database.past import model_of
 from app.errors import ServiceError
 from app.odata.metadata import csdl, service_document
 from app.odata.request import Kind, ODataRequest, read_request
 from app.query.check.options import COLLECTION, COUNT, REFERENCES, ROW, VALUE, parse_query
 from app.query.check.query import Query
+from app.query.sql import delta
 from app.query.sql import statements as sql_statements
 from app.query.sql.cache import Cache
 from app.query.sql.parameters import Statement
@@ -68,11 +70,16 @@ class Plan:
         self.base = base  # the URL of the service root
         self.is_document = query is None
         self._query = query
-        self.is_paged = query is not None and query.page is not None
-        self._tag = hashlib.sha256(repr((catalog.version, request.format, query and query.page)).encode())
-        self.is_stream = query is not None and not self.is_paged and _is_stream(self.kind, query)
+        self.delta = query.delta if query else None
+        self.is_newest = self.delta is not None and request.newest  # OData 4.01
+        self.is_paged = query is not None and query.page is not None and self.delta is None
+        page = query and (query.page, query.tracks, self.is_newest)
+        self._tag = hashlib.sha256(repr((catalog.version, request.format, page)).encode())
+        self.is_stream = query is not None and not self.is_paged and self.delta is None and _is_stream(self.kind, query)
         if query is None:
             self.document = self._document()
+        elif self.delta is not None:
+            self.statement = delta.changes(query, self.company, self.style, newest=self.is_newest)
         elif self.kind is Kind.COUNT:
             self.statement = sql_statements.count(query, self.company)
         elif self.is_paged:
@@ -95,7 +102,8 @@ class Plan:
             return Style(base=None if metadata == "minimal" else self.base, references=True)
         if self.kind in (Kind.PROPERTY, Kind.VALUE):
             return Style(numbers_as_strings=ieee754)
-        return Style(numbers_as_strings=ieee754, base=self.base if metadata == "full" else None)
+        style = Style(numbers_as_strings=ieee754, base=self.base if metadata == "full" else None)
+        return delta.identified(style, self.query) if self.query.tracks or self.delta else style
 
     @cached_property
     def position(self) -> Statement:
@@ -111,7 +119,7 @@ class Plan:
         """The member @odata.context, the first of the JSON object; empty if the format has no control information."""
         if self.kind in REFERENCE_CONTEXTS:
             return self.context_of(f"{self.base}$metadata#{REFERENCE_CONTEXTS[self.kind]}")
-        return self.context_of(context_url(self.base, self.query))
+        return self.context_of(context_url(self.base, self.query) + ("/$delta" if self.delta else ""))
 
     def context_of(self, url: str) -> bytes:
         return b"" if self.request.format.metadata == "none" else b'"@odata.context":%b,' % json.dumps(url).encode()
@@ -144,9 +152,20 @@ class Plan:
         headers = {"Content-Type": content_type, "Cache-Control": "private, no-cache", "Vary": "Accept, Accept-Encoding"}
         if self.extended:
             headers["Vary"] += ", Prefer"
-        if self.is_paged:
-            headers["Preference-Applied"] = f"odata.maxpagesize={self.query.page}"
+        if self.is_newest:
+            headers["OData-Version"] = "4.01"
+        if self.delta is not None:
+            headers["Vary"] += ", OData-MaxVersion"
+        if applied := self._applied():
+            headers["Preference-Applied"] = ", ".join(applied)
         return headers | ({"Warning": SEARCH_WARNING} if self._query and self._query.search else {})
+
+    def _applied(self) -> list[str]:
+        """The preferences that the answer follows."""
+        if self._query is None:
+            return []
+        tracks = ["odata.track-changes"] if self._query.tracks else []
+        return tracks + ([f"odata.maxpagesize={self._query.page}"] if self._query.page is not None else [])
 
     def _tagged(self, path: str, state: bytes) -> str:
         """A weak entity tag of the catalog's version, the format, the path and the state of the data."""
@@ -193,6 +212,11 @@ def make_plan(catalog: Catalog, method: str, path: str, headers: MultiMapping[st
     parsed = read_request(catalog, method, path, headers, extended=extended)
     base, catalog = f"{origin}/api/odata/{quote(decode_path(path)[2], safe='@:+')}/", parsed.catalog
     resource = parsed.resource
+    if extended and any(name == "$deltatoken" for name, _ in parsed.options):
+        if parsed.format.metadata == "none":
+            message = "expected minimal or full metadata: without control information a removed row cannot be told"
+            raise ServiceError("malformed_request", message, target="Accept")
+        catalog = model_of(catalog)  # rows as of the end of the changes, which later pages have behind them
     query = None
     if resource.entity is not None:
         query = parse_query(
@@ -202,6 +226,7 @@ def make_plan(catalog: Catalog, method: str, path: str, headers: MultiMapping[st
             takes=TAKES[resource.kind],
             extended=extended,
             page=parsed.page,
+            tracks=parsed.tracks and parsed.format.metadata != "none" if parsed.moment is None else None,
         )
     return Plan(catalog, parsed, query, base, extended=extended)
 

@@ -24,6 +24,7 @@ METHODS = ("GET", "HEAD")
 BATCH_METHODS = ("POST",)
 METADATA_LEVELS = ("minimal", "none", "full")
 PAGE_SIZE = re.compile(r'(?:^|[,;])\s*(?:odata\.)?maxpagesize\s*=\s*"?([0-9]{1,9})"?\s*(?:$|[,;])', re.IGNORECASE)
+TRACK_CHANGES = re.compile(r"(?:^|[,;])\s*(?:odata\.)?track-changes\s*(?:$|[,;])", re.IGNORECASE)
 MEDIA_RANGE = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^,"])+)')
 
 
@@ -82,6 +83,8 @@ class ODataRequest:
     catalog: Catalog  # the model, or that of the past
     moment: Moment | None = None  # the past that the path names
     page: int | None = None  # the greatest number of rows that the client prefers
+    tracks: bool = False  # whether the client prefers a link to what changes later
+    newest: bool = False  # whether the client takes OData 4.01
 
 
 def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping[str], *, extended: bool = False) -> ODataRequest:
@@ -101,7 +104,9 @@ def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping
     if resource.entity is None:
         check_options(resource.kind, options)
     format = negotiate(headers.getall("Accept", ()), resource.kind)
-    return ODataRequest(company, resource, format, options, path, catalog, past, read_page_size(headers.getall("Prefer", ())))
+    prefer = headers.getall("Prefer", ())
+    tracks, newest = TRACK_CHANGES.search(",".join(prefer)) is not None, takes_newest(headers)
+    return ODataRequest(company, resource, format, options, path, catalog, past, read_page_size(prefer), tracks, newest)
 
 
 def read_page_size(prefer: Sequence[str]) -> int | None:
@@ -159,6 +164,11 @@ def check_version(headers: MultiMapping[str]) -> None:
         raise ServiceError(
             "malformed_request", "expected 4.0 or higher: this service answers in OData 4.0", target="OData-MaxVersion"
         )
+
+
+def takes_newest(headers: MultiMapping[str]) -> bool:
+    """Whether a checked OData-MaxVersion allows 4.01; a client that sends none gets 4.0."""
+    return float(headers.get("OData-MaxVersion", "4")) > 4
 
 
 def find_resource(catalog: Catalog, segments: Sequence[str]) -> Resource:

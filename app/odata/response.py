@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 import psycopg
@@ -22,9 +22,13 @@ from app.database.pool.direct import DirectConnection
 from app.database.pool.session import Session, read_row_on
 from app.database.servers.reads import require_position
 from app.errors import QueryError
+from app.odata.delta import open_range
 from app.odata.plan import Plan, get_plan
 from app.odata.request import Kind
+from app.query.check.delta import Delta, read_mark
 from app.query.check.paging import write_token
+from app.query.sql.delta import page_size
+from app.query.sql.difference import IN_ORDER
 from app.query.sql.parameters import Statement
 from app.query.sql.rows import EDM_TYPES
 from app.wire.answers import Answer, matches, send
@@ -34,6 +38,7 @@ FIRST_ROWS = 100  # rows of a stream's first block, after which the first byte i
 BLOCK_ROWS = 4000  # rows of a later block, at most
 BLOCK_BYTES = 256 << 10  # size of a later block, aimed at
 DECLARE = b"declare rows no scroll cursor for "
+PAGE_OPTIONS = ("$top", "$skip", "$skiptoken", "$deltatoken")
 FETCH = b"fetch forward %d from rows"
 
 
@@ -94,6 +99,8 @@ async def respond(database: Database, request: web.Request, streams: Streams) ->
 async def answer(reading: Reading) -> Answer:
     """The answer to a request for anything but a stream."""
     plan, request = reading.plan, reading.request
+    if plan.delta is not None:
+        return await _delta(reading)
     if plan.is_document:
         if plan.request.moment and reading.connection is None:
             async with (
@@ -186,20 +193,74 @@ async def _page(reading: Reading) -> Answer:
         if reading.plan.query.after is None:
             raise
         raise QueryError("expected the $skiptoken of an @odata.nextLink", target="$skiptoken") from None  # a value was changed
-    end = b"]}" if not keys or keys[0] is None else b'],"@odata.nextLink":%b}' % json.dumps(_next_link(reading, keys[0])).encode()
+    end = _end(reading, position) if not keys or keys[0] is None else _link("next", _next_link(reading, keys[0], position))
     return await send(reading.request, b"%b%b%b" % (_head(reading.plan, count), body or b"", end), reading.headers(position))
 
 
-def _next_link(reading: Reading, keys: bytes) -> str:
+def _next_link(reading: Reading, keys: bytes, position: bytes | None) -> str:
     """The URL of the next page: the same query after a row with these sort keys, with what remains of $top and $skip."""
-    query, request = reading.plan.query, reading.request
+    query = reading.plan.query
     assert query.page is not None
-    path, _, given = request.rel_url.raw_path_qs.partition("?")
-    kept = [pair for pair in given.split("&") if pair and unquote(pair.partition("=")[0]) not in ("$top", "$skip", "$skiptoken")]
-    if query.top is not None:
-        kept.append(f"$top={query.top - query.page}")
+    mark = _mark(reading, position)[0] if query.tracks and position is not None else None
+    top = [] if query.top is None else [f"$top={query.top - query.page}"]
+    return _url(reading, *top, f"$skiptoken={write_token(query.page, keys, mark)}")
+
+
+def _url(reading: Reading, *options: str) -> str:
+    """The URL of the same query with other options in place of those for a page."""
+    path, _, given = reading.request.rel_url.raw_path_qs.partition("?")
+    kept = [pair for pair in given.split("&") if pair and unquote(pair.partition("=")[0]) not in PAGE_OPTIONS]
     scheme, host = reading.plan.base.split("/")[0], reading.plan.base.split("/")[2]
-    return f"{scheme}//{host}{path}?" + "&".join([*kept, f"$skiptoken={write_token(query.page, keys)}"])
+    return f"{scheme}//{host}{path}?" + "&".join([*kept, *options])
+
+
+def _end(reading: Reading, position: bytes | None) -> bytes:
+    """The end of a collection's JSON object, with the delta link as of a position if the query tracks changes."""
+    if not reading.plan.query.tracks or position is None:
+        return b"]}"
+    first, last = _mark(reading, position)
+    return _link("delta", _url(reading, f"$deltatoken={replace(first, read=last.since).token}"))
+
+
+def _link(kind: str, url: str) -> bytes:
+    return b'],"@odata.%b":%b}' % (f"{kind}Link".encode(), json.dumps(url).encode())
+
+
+def _mark(reading: Reading, position: bytes) -> tuple[Delta, Delta]:
+    """The states of the first page of a tracked query and of this one."""
+    query = reading.plan.query
+    last = read_mark(position, query.entity)
+    return query.mark or last, last
+
+
+async def _delta(reading: Reading) -> Answer:
+    """Answer with a page of what changed since a delta link was made."""
+    delta, company = reading.plan.delta, reading.plan.company
+    assert delta is not None
+    if reading.connection is not None:
+        return await _changes(reading, delta, reading.connection)
+    require_position(max(delta.read, delta.until or 0))
+    async with reading.database.session(company) as connection, connection.transaction():
+        return await _changes(reading, delta, connection)
+
+
+async def _changes(reading: Reading, delta: Delta, connection: Session) -> Answer:
+    plan = reading.plan
+    since, until = await open_range(connection, plan.company, plan.query.entity, delta)
+    headers = reading.headers(f"{since.version} {until.state}".encode())
+    if reading.has(headers):
+        return Answer(304, headers)
+    await connection.execute(IN_ORDER)
+    with until.timely():
+        await connection.raw.execute(plan.statement.text, plan.statement.values, prepare=False)
+    rows, size = await connection.raw.fetchall(), page_size(plan.query)
+    if len(rows) > size:
+        kind, following = "next", delta.next(until.version, rows[size - 1][0], plan.query.page)
+    else:
+        kind, following = "delta", delta.then(until.version)
+    body = ",".join(text for _, text in rows[:size]).encode()
+    end = _link(kind, _url(reading, f"$deltatoken={following.token}"))
+    return await send(reading.request, _head(plan, None) + body + end, headers)
 
 
 async def _stream(reading: Reading) -> web.StreamResponse:
@@ -251,11 +312,12 @@ async def open_rows(
     assert result is not None
     first = _rows(result)
     start = _head(plan, count) + b",".join(first)
+    end = _end(reading, position)
     if len(first) < size:
-        return headers, start + b"]}", None
+        return headers, start + end, None
     # from here on the client sets the pace, so that the query may take longer
     await connection.execute("set local statement_timeout = 0")
-    return headers, b"", _blocks(connection, start, size)
+    return headers, b"", _blocks(connection, start, size, end)
 
 
 def _head(plan: Plan, count: bytes | None) -> bytes:
@@ -265,8 +327,8 @@ def _head(plan: Plan, count: bytes | None) -> bytes:
     return b'{%b%b"value":[' % (plan.context, total)
 
 
-async def _blocks(connection: Session, start: bytes, size: int) -> AsyncGenerator[bytes, None]:
-    """Yield `start` (the envelope's start and the first `size` rows), then the other rows in blocks, then the envelope's end.
+async def _blocks(connection: Session, start: bytes, size: int, end: bytes) -> AsyncGenerator[bytes, None]:
+    """Yield `start` (the envelope's start and the first `size` rows), then the other rows in blocks, then the envelope's `end`.
 
     The next block is read while one is sent.
     """
@@ -279,7 +341,7 @@ async def _blocks(connection: Session, start: bytes, size: int) -> AsyncGenerato
             size = max(1, min(BLOCK_ROWS, size * 4, BLOCK_BYTES * len(rows) // len(block)))
             coming = direct.start(FETCH % size)
             yield block
-        yield b"]}"
+        yield end
     finally:
         try:
             await direct.cancel()

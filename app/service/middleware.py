@@ -161,7 +161,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     if request[IS_SECURE]:
         headers.setdefault("Strict-Transport-Security", "max-age=31536000")
     if request[TARGET].is_odata:
-        headers["OData-Version"] = "4.0"
+        headers.setdefault("OData-Version", "4.0")
     if request[TARGET].has_versions:
         headers["X-BDS-Generation"] = GENERATION
     for name, value in cors_headers(request, request[TARGET], request.app[DATABASE].config.cors_origins).items():

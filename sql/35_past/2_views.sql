@@ -35,6 +35,21 @@ end
 $$;
 comment on function past.is_deep(text) is 'bds_past.is_deep for the version of the session';
 
+create or replace function past.is_altered(entity text)
+    returns boolean
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce(bds_change_log.altered_at(entity) > nullif(current_setting('bds.since_time', true), '')::timestamptz, true);
+end
+$$;
+comment on function past.is_altered(text) is
+    'Whether a column of the entity was registered, or altered, after the earlier end of the session''s difference: there its '
+    'values may be null';
+
 create function bds_past.in_session(parts text)
     returns text
     language sql

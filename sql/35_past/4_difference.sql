@@ -43,7 +43,11 @@ create function bds_past.difference(this bds.entities)
 as $$
     select bds_impl.expand($sql$
 select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
-    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    case
+        when e.state is null and l.state is not null then 'create'
+        when l.state is null and e.state is not null then 'delete'
+        when l.state is not null then 'update'
+    end as operation
     {each fields}
     , n.{field:I}, o.{field:I} as "@{n}"
     {end fields}
@@ -70,6 +74,7 @@ cross join lateral (select {each fields|, }{value} as {field:I}{end fields} from
 cross join lateral (select {each fields|, }{value} as {field:I}{end fields} from (select e.state) g) o
 cross join lateral (
     select case
+        when e.state is null and l.state is null then '{}'::text[]
         when e.state is null or l.state is null then {names:L}::text[]
         else array_remove(array[
             {each fields|,
@@ -84,16 +89,16 @@ cross join lateral (
     offset 0
 ) d
 where c.company_id = $1 and c.entity = {entity:L} and c.id > $5 and c.id <= $2 and c.created_at >= $6 and c.created_at <= $3
-    and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
         select 1 from {changes_between} and l.id > c.id and l.id <= $2 and l.created_at <= $3
     )
     $sql$, bds_past.difference_scope(this));
 $$;
 comment on function bds_past.difference(bds.entities) is
-    'The query of the rows of an entity that differ between two versions: company_id, row_id, version (the last change in '
-    'between), operation, columns (those that differ; of a create or delete all), old and new (whole rows, null where there was '
-    'none), and each field of the later end under its name, of the earlier end under the number of its column, "@5"';
+    'The query of the rows of an entity that changed between two versions: company_id, row_id, version (the last change in '
+    'between), operation (null for a row that came and went), columns (those that differ; of a create or delete all; none for a '
+    'row that does not differ), old and new (whole rows, null where there was none), and each field of the later end under its '
+    'name, of the earlier end under the number of its column, "@5"';
 
 create function bds_past.install_difference(this bds.entities)
     returns void
@@ -115,7 +120,8 @@ from ({rows}) d'),
     {each fields}
     , case when d.operation = ''delete'' then d."@{n}" else d.{field:I} end as {field:I}
     {end fields}
-from ({rows}) d')
+from ({rows}) d
+where d.columns <> ''{}''')
     loop
         view := format('past.%I', this.name || '_' || part.column1);
         perform bds_registry.make_view(view, this, bds_impl.expand(part.column2, scope));
@@ -123,8 +129,10 @@ from ({rows}) d')
         perform bds_registry.run(format('comment on column %s.%I is %L', view, c.name, c.description))
         from (
             values (0, '@id', 'The row''s id', 'ends'), (0, '@version', 'The row''s last change between the two versions', null),
-                (0, '@operation', 'create, update or delete', null),
-                (0, '@columns', 'The fields that differ; of a create or delete all', null)
+                (0, '@operation', 'create, update or delete', 'diff'),
+                (0, '@operation', 'create, update or delete; null: it was created and deleted between the two versions', 'ends'),
+                (0, '@columns', 'The fields that differ; of a create or delete all', 'diff'),
+                (0, '@columns', 'The fields that differ; of a create or delete all; none where only updatedAt does', 'ends')
             union all
             select f.ordinal, '@' || f.ordinal, f.name || ' as of the earlier version', 'ends'
             from bds.fields f where f.entity = this.name
@@ -136,7 +144,7 @@ end
 $$;
 comment on function bds_past.install_difference(bds.entities) is
     'Creates past."<entity>_diff", the rows that differ between the versions that the session has named (bds.set_range), and '
-    'past."<entity>_ends", the same with the values of both ends';
+    'past."<entity>_ends", all rows that changed between them, with the values of both ends';
 
 create or replace function bds.diff(company text, entity text, from_version bigint, to_version bigint)
     returns table (row_id bigint, operation text, columns text[], old jsonb, new jsonb, version bigint)
@@ -177,6 +185,7 @@ begin
             case when d.operation <> 'delete' then (select jsonb_object_agg(k, d.new -> k) from unnest(d.columns) k) end,
             d.version
         from (%s) d
+        where d.columns <> '{}'
         order by d.version
         $sql$,
         bds_past.difference(this)

@@ -980,7 +980,11 @@ create or replace view past."orderItems_ends" as select d.company_id, d.row_id a
     , d."productId", d."@7"
     , d."updatedAt", d."@8"
 from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
-    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    case
+        when e.state is null and l.state is not null then 'create'
+        when l.state is null and e.state is not null then 'delete'
+        when l.state is not null then 'update'
+    end as operation
     , n.id, o.id as "@2"
     , n.description, o.description as "@3"
     , n.quantity, o.quantity as "@4"
@@ -1021,6 +1025,7 @@ cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'descr
 cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'description')::text as description, (g.state ->> 'quantity')::numeric as quantity, (g.state ->> 'price')::numeric as price, (g.state ->> 'orderId')::bigint as "orderId", (g.state ->> 'productId')::bigint as "productId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
 cross join lateral (
     select case
+        when e.state is null and l.state is null then '{}'::text[]
         when e.state is null or l.state is null then '{id,description,quantity,price,orderId,productId,updatedAt}'::text[]
         else array_remove(array[
                         null
@@ -1046,7 +1051,6 @@ cross join lateral (
     offset 0
 ) d
 where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
-    and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
         select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
     )
@@ -1076,11 +1080,11 @@ comment on column past."orderItems_ends"."updatedAt" is 'When the row last chang
 
 grant select on past."orderItems_ends" to bds_operator, bds_reader;
 
-comment on column past."orderItems_ends"."@columns" is 'The fields that differ; of a create or delete all';
+comment on column past."orderItems_ends"."@columns" is 'The fields that differ; of a create or delete all; none where only updatedAt does';
 
 comment on column past."orderItems_ends"."@id" is 'The row''s id';
 
-comment on column past."orderItems_ends"."@operation" is 'create, update or delete';
+comment on column past."orderItems_ends"."@operation" is 'create, update or delete; null: it was created and deleted between the two versions';
 
 comment on column past."orderItems_ends"."@version" is 'The row''s last change between the two versions';
 
@@ -1107,7 +1111,11 @@ create or replace view past."orderItems_diff" as select d.operation as "@operati
     , case when d.operation = 'delete' then d."@7" else d."productId" end as "productId"
     , case when d.operation = 'delete' then d."@8" else d."updatedAt" end as "updatedAt"
 from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
-    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    case
+        when e.state is null and l.state is not null then 'create'
+        when l.state is null and e.state is not null then 'delete'
+        when l.state is not null then 'update'
+    end as operation
     , n.id, o.id as "@2"
     , n.description, o.description as "@3"
     , n.quantity, o.quantity as "@4"
@@ -1148,6 +1156,7 @@ cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'descr
 cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'description')::text as description, (g.state ->> 'quantity')::numeric as quantity, (g.state ->> 'price')::numeric as price, (g.state ->> 'orderId')::bigint as "orderId", (g.state ->> 'productId')::bigint as "productId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
 cross join lateral (
     select case
+        when e.state is null and l.state is null then '{}'::text[]
         when e.state is null or l.state is null then '{id,description,quantity,price,orderId,productId,updatedAt}'::text[]
         else array_remove(array[
                         null
@@ -1173,11 +1182,11 @@ cross join lateral (
     offset 0
 ) d
 where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
-    and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
         select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
     )
-    ) d;
+    ) d
+where d.columns <> '{}';
 
 alter view past."orderItems_diff" owner to bds_owner;
 

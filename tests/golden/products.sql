@@ -970,7 +970,11 @@ create or replace view past.products_ends as select d.company_id, d.row_id as "@
     , d."unitId", d."@10"
     , d."updatedAt", d."@11"
 from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
-    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    case
+        when e.state is null and l.state is not null then 'create'
+        when l.state is null and e.state is not null then 'delete'
+        when l.state is not null then 'update'
+    end as operation
     , n.id, o.id as "@2"
     , n.code, o.code as "@3"
     , n.name, o.name as "@4"
@@ -1014,6 +1018,7 @@ cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code'
 cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'name')::text as name, (g.state ->> 'description')::text as description, (g.state ->> 'barcode')::text as barcode, (g.state ->> 'price')::numeric as price, (g.state ->> 'active')::boolean as active, (g.state ->> 'categoryId')::bigint as "categoryId", (g.state ->> 'unitId')::bigint as "unitId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
 cross join lateral (
     select case
+        when e.state is null and l.state is null then '{}'::text[]
         when e.state is null or l.state is null then '{id,code,name,description,barcode,price,active,categoryId,unitId,updatedAt}'::text[]
         else array_remove(array[
                         null
@@ -1048,7 +1053,6 @@ cross join lateral (
     offset 0
 ) d
 where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
-    and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
         select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
     )
@@ -1084,11 +1088,11 @@ comment on column past.products_ends."updatedAt" is 'When the row last changed';
 
 grant select on past.products_ends to bds_operator, bds_reader;
 
-comment on column past.products_ends."@columns" is 'The fields that differ; of a create or delete all';
+comment on column past.products_ends."@columns" is 'The fields that differ; of a create or delete all; none where only updatedAt does';
 
 comment on column past.products_ends."@id" is 'The row''s id';
 
-comment on column past.products_ends."@operation" is 'create, update or delete';
+comment on column past.products_ends."@operation" is 'create, update or delete; null: it was created and deleted between the two versions';
 
 comment on column past.products_ends."@version" is 'The row''s last change between the two versions';
 
@@ -1124,7 +1128,11 @@ create or replace view past.products_diff as select d.operation as "@operation",
     , case when d.operation = 'delete' then d."@10" else d."unitId" end as "unitId"
     , case when d.operation = 'delete' then d."@11" else d."updatedAt" end as "updatedAt"
 from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
-    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    case
+        when e.state is null and l.state is not null then 'create'
+        when l.state is null and e.state is not null then 'delete'
+        when l.state is not null then 'update'
+    end as operation
     , n.id, o.id as "@2"
     , n.code, o.code as "@3"
     , n.name, o.name as "@4"
@@ -1168,6 +1176,7 @@ cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code'
 cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'name')::text as name, (g.state ->> 'description')::text as description, (g.state ->> 'barcode')::text as barcode, (g.state ->> 'price')::numeric as price, (g.state ->> 'active')::boolean as active, (g.state ->> 'categoryId')::bigint as "categoryId", (g.state ->> 'unitId')::bigint as "unitId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
 cross join lateral (
     select case
+        when e.state is null and l.state is null then '{}'::text[]
         when e.state is null or l.state is null then '{id,code,name,description,barcode,price,active,categoryId,unitId,updatedAt}'::text[]
         else array_remove(array[
                         null
@@ -1202,11 +1211,11 @@ cross join lateral (
     offset 0
 ) d
 where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
-    and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
         select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
     )
-    ) d;
+    ) d
+where d.columns <> '{}';
 
 alter view past.products_diff owner to bds_owner;
 

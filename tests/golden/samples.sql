@@ -1432,7 +1432,11 @@ create or replace view past.samples_ends as select d.company_id, d.row_id as "@i
     , d.level, d."@24"
     , d."updatedAt", d."@25"
 from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
-    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    case
+        when e.state is null and l.state is not null then 'create'
+        when l.state is null and e.state is not null then 'delete'
+        when l.state is not null then 'update'
+    end as operation
     , n.id, o.id as "@2"
     , n.code, o.code as "@3"
     , n.words, o.words as "@4"
@@ -1490,6 +1494,7 @@ cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code'
 cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'words')::text as words, (g.state ->> 'short')::text as short, ((g.state ->> 'padded')::bpchar)::text as padded, (g.state ->> 'mood')::text as mood, (g.state ->> 'feeling')::text as feeling, (g.state ->> 'small')::smallint as small, (g.state ->> 'whole')::integer as whole, (g.state ->> 'long')::bigint as long, (g.state ->> 'amount')::numeric as amount, (g.state ->> 'free')::numeric as free, (g.state ->> 'single')::double precision as single, (g.state ->> 'double')::double precision as double, (g.state ->> 'flag')::boolean as flag, (g.state ->> 'day')::date as day, (g.state ->> 'clock')::time without time zone as clock, (g.state ->> 'at')::timestamp with time zone as at, (g.state ->> 'span')::interval as span, (g.state ->> 'key')::uuid as key, (g.state ->> 'octets')::bytea as octets, (nullif(g.state -> 'document', 'null'))::text as document, (g.state ->> 'level')::integer as level, (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
 cross join lateral (
     select case
+        when e.state is null and l.state is null then '{}'::text[]
         when e.state is null or l.state is null then '{id,code,words,short,padded,mood,feeling,small,whole,long,amount,free,single,double,flag,day,clock,at,span,key,octets,document,level,updatedAt}'::text[]
         else array_remove(array[
                         null
@@ -1566,7 +1571,6 @@ cross join lateral (
     offset 0
 ) d
 where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
-    and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
         select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
     )
@@ -1630,11 +1634,11 @@ comment on column past.samples_ends."updatedAt" is 'When the row last changed';
 
 grant select on past.samples_ends to bds_operator, bds_reader;
 
-comment on column past.samples_ends."@columns" is 'The fields that differ; of a create or delete all';
+comment on column past.samples_ends."@columns" is 'The fields that differ; of a create or delete all; none where only updatedAt does';
 
 comment on column past.samples_ends."@id" is 'The row''s id';
 
-comment on column past.samples_ends."@operation" is 'create, update or delete';
+comment on column past.samples_ends."@operation" is 'create, update or delete; null: it was created and deleted between the two versions';
 
 comment on column past.samples_ends."@version" is 'The row''s last change between the two versions';
 
@@ -1712,7 +1716,11 @@ create or replace view past.samples_diff as select d.operation as "@operation", 
     , case when d.operation = 'delete' then d."@24" else d.level end as level
     , case when d.operation = 'delete' then d."@25" else d."updatedAt" end as "updatedAt"
 from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
-    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+    case
+        when e.state is null and l.state is not null then 'create'
+        when l.state is null and e.state is not null then 'delete'
+        when l.state is not null then 'update'
+    end as operation
     , n.id, o.id as "@2"
     , n.code, o.code as "@3"
     , n.words, o.words as "@4"
@@ -1770,6 +1778,7 @@ cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code'
 cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'words')::text as words, (g.state ->> 'short')::text as short, ((g.state ->> 'padded')::bpchar)::text as padded, (g.state ->> 'mood')::text as mood, (g.state ->> 'feeling')::text as feeling, (g.state ->> 'small')::smallint as small, (g.state ->> 'whole')::integer as whole, (g.state ->> 'long')::bigint as long, (g.state ->> 'amount')::numeric as amount, (g.state ->> 'free')::numeric as free, (g.state ->> 'single')::double precision as single, (g.state ->> 'double')::double precision as double, (g.state ->> 'flag')::boolean as flag, (g.state ->> 'day')::date as day, (g.state ->> 'clock')::time without time zone as clock, (g.state ->> 'at')::timestamp with time zone as at, (g.state ->> 'span')::interval as span, (g.state ->> 'key')::uuid as key, (g.state ->> 'octets')::bytea as octets, (nullif(g.state -> 'document', 'null'))::text as document, (g.state ->> 'level')::integer as level, (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select e.state) g) o
 cross join lateral (
     select case
+        when e.state is null and l.state is null then '{}'::text[]
         when e.state is null or l.state is null then '{id,code,words,short,padded,mood,feeling,small,whole,long,amount,free,single,double,flag,day,clock,at,span,key,octets,document,level,updatedAt}'::text[]
         else array_remove(array[
                         null
@@ -1846,11 +1855,11 @@ cross join lateral (
     offset 0
 ) d
 where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
-    and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
         select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
     )
-    ) d;
+    ) d
+where d.columns <> '{}';
 
 alter view past.samples_diff owner to bds_owner;
 

@@ -13,6 +13,8 @@ from typing import TypeVar
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError, about
 from app.query.check.apply import GroupFilterChecker, GroupOrderChecker, Groups, check_apply
+from app.query.check.delta import MAX_PAGE, read_delta
+from app.query.check.delta import OPTIONS as TRACKED
 from app.query.check.key import RowKey, read_key
 from app.query.check.odata import Aliases, ODataChecker
 from app.query.check.paging import paged
@@ -67,6 +69,7 @@ def parse_query(
     takes: frozenset[str] | None = None,
     extended: bool = False,
     page: int | None = None,
+    tracks: bool | None = None,
 ) -> Query:
     """Check OData's options: decoded pairs of name and value, in their order.  Options without $ are ignored.
 
@@ -75,15 +78,20 @@ def parse_query(
     takes: the options that the path takes: COLLECTION, ROW (the default with a key), COUNT, VALUE, REFERENCES or EXPORT, whose
     $select takes references by name as well.
     page: the greatest number of rows that the client wants in an answer.
+    tracks: whether the client wants a link to what changes later; None: the path has none.
 
     Raises QueryError with the option as its target ("key" for the key) and the position in its value.
     """
     takes = takes or (ROW if key is not None else COLLECTION)
-    given = _given(options, takes, UNSUPPORTED - {"$skiptoken"} if extended else UNSUPPORTED)
+    given = _given(options, takes, UNSUPPORTED - {"$skiptoken", "$deltatoken"} if extended else UNSUPPORTED)
+    if "$deltatoken" in given and (key is not None or tracks is None):
+        raise QueryError("$deltatoken cannot be given here", target="$deltatoken")
     reader = _Reader(catalog, Aliases(_aliases(options) if extended else None), extended, references=takes is EXPORT)
     if key is None:
         query = reader.query(entity, given)
-        return _paged(query, given, page) if extended and takes is COLLECTION else query
+        if "$deltatoken" in given:
+            return _delta(query, given, page)
+        return _tracked(_paged(query, given, page), given, tracks) if extended and takes is COLLECTION else query
     with about("key"):
         row = read_key(catalog, entity, key, reader.aliases)
     if isinstance(member, Navigation):
@@ -107,6 +115,25 @@ def _paged(query: Query, given: Given, page: int | None) -> Query:
     if token:
         raise QueryError("$skiptoken cannot be given with $apply", target="$skiptoken")
     return query
+
+
+def _tracked(query: Query, given: Given, tracks: bool | None) -> Query:
+    """The query that ends with a link to later changes, if the client wants it and such changes can be told."""
+    wanted = query.mark is not None if "$skiptoken" in given else bool(tracks)
+    if tracks is None or not wanted or not given.keys() <= TRACKED | {"$skiptoken"} or not query.is_own:
+        return query
+    return replace(query, tracks=True)
+
+
+def _delta(query: Query, given: Given, page: int | None) -> Query:
+    """The query of what changed since a delta link was made."""
+    for name in given.keys() - TRACKED - {"$deltatoken"}:
+        raise QueryError(f"{name} cannot be given with $deltatoken", target=name)
+    if not query.is_own:
+        raise QueryError("expected the $select and $filter of the @odata.deltaLink: fields of the row alone", target="$deltatoken")
+    delta = read_delta(given["$deltatoken"].text)
+    size = page or delta.size
+    return replace(query, delta=delta, page=min(size, MAX_PAGE) if size else None)
 
 
 def _both(first: Expression | None, second: Expression | None) -> Expression | None:

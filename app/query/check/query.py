@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.query.check.apply import Groups
+from app.query.check.delta import Delta
 from app.query.check.key import Origin
 from app.query.check.tree import Call, Column, Constant, Count, Expression, Membership, Order, Quantifier, walk
 
@@ -40,6 +41,9 @@ class Query:
     key: Constant | None = None  # the value of the key in the path
     page: int | None = None  # rows of an answer that tells where the next one begins
     after: Expression | None = None  # a condition on the rows of the page, which are counted without it
+    tracks: bool = False  # whether the answer ends with a link to what changes later
+    mark: Delta | None = None  # the state of the first page, if this is a later one of a query that tracks
+    delta: Delta | None = None  # what the client has, if it asks for what changed since
     parts: tuple[Expression, ...] = field(
         init=False
     )  # all expressions: of the filter, the order, the groups, the origin, and inside
@@ -60,6 +64,12 @@ class Query:
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "entities", tuple(dict.fromkeys((self.entity.name, *origin, *targets, *children, *expanded))))
         object.__setattr__(self, "volatile", any(isinstance(part, Call) and part.function.name == "now" for part in parts))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the rows depend on nothing but their own fields."""
+        others = any(isinstance(part, Quantifier | Count) or (isinstance(part, Column) and part.path) for part in self.parts)
+        return not (others or self.links or self.volatile or self.origin or self.groups)
 
     @property
     def steps(self) -> tuple[Navigation, ...]:
@@ -104,6 +114,7 @@ class Query:
             self.ids,
             self.page is None,
             self.after,
+            self.tracks,
         )
 
 

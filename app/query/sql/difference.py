@@ -1,7 +1,8 @@
 """The statements of the difference of two versions, over the views past."<entity>_ends".
 
-A row of such a view has both ends: each field as of the later one under its name, as of the earlier one under the number of its
-column.  A condition is evaluated for each end, so that a row which matches at one end alone comes or goes.
+Such a view has the rows that changed in between, also those that do not differ, whose "@columns" are empty.  A row has both
+ends: each field as of the later one under its name, as of the earlier one under the number of its column.  A condition is evaluated
+for each end, so that a row which matches at one end alone comes or goes.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def records(catalog: Catalog, company: str, asked: Difference) -> Composed:
 def counts(entities: Iterable[Entity], company: str) -> Composed:
     """Rows of (entity, operation, count): how many rows of each entity differ."""
     return SQL(" union all ").join(
-        SQL('select {}, d."@operation", count(*) from {} as d where d.company_id = {} group by 2').format(
-            Literal(entity.name), Identifier("past", f"{entity.name}_ends"), Literal(company)
+        SQL('select {}, d."@operation", count(*) from {} as d where d.company_id = {} and {} group by 2').format(
+            Literal(entity.name), Identifier("past", f"{entity.name}_ends"), Literal(company), differs("d")
         )
         for entity in entities
     )
@@ -72,15 +73,23 @@ def counts(entities: Iterable[Entity], company: str) -> Composed:
 
 def source(entity: Entity, company: str, filter: Expression | None) -> Composed:
     """FROM the rows d that differ with their ends o and n, of which at least one matches; each has its fields and "@there"."""
-    return SQL(
-        "from {view} as d left join lateral {old} as o on true left join lateral {new} as n on true where d.company_id = {company}"
-        ' and (o."@there" or n."@there")'
-    ).format(
+    return SQL('{} where d.company_id = {} and {} and (o."@there" or n."@there")').format(
+        changed(entity, filter), Literal(company), differs("d")
+    )
+
+
+def changed(entity: Entity, filter: Expression | None) -> Composed:
+    """FROM the rows d that changed, with the ends o and n that match; each has its fields and "@there"."""
+    return SQL("from {view} as d left join lateral {old} as o on true left join lateral {new} as n on true").format(
         view=Identifier("past", f"{entity.name}_ends"),
         old=_end(entity, filter, SQL("""d."@operation" <> 'create'"""), lambda field: f"@{field.ordinal}"),
         new=_end(entity, filter, SQL("""d."@operation" <> 'delete'"""), lambda field: field.name),
-        company=Literal(company),
     )
+
+
+def differs(alias: str) -> Composed:
+    """The condition that a row of such a view differs between the two versions."""
+    return SQL("{}.\"@columns\" <> '{{}}'").format(Identifier(alias))
 
 
 _BOTH = SQL('o."@there" and n."@there"')

@@ -39,6 +39,7 @@ class Style:
     nested: bool = False  # children inside their parents
     plain: bool = False  # values as documents have them, where OData's differ
     references: bool = False  # only the @odata.id, relative to the service root unless there is a base
+    identified: bool = False  # the @odata.id before the fields
 
 
 ODATA = Style()
@@ -68,6 +69,8 @@ class Writer:
             members, fields = [("@odata.id", self.link(entity, alias))], ()
         elif self.style.base:
             members += self.metadata(entity, alias)
+        elif self.style.identified:
+            members.append(("@odata.id", self.link(entity, alias)))
         for field in fields:
             if self.style.base and field.type in EDM_TYPES:
                 members.append((f"{field.name}@odata.type", Literal(f'"#{EDM_TYPES[field.type]}"')))

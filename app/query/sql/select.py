@@ -10,6 +10,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from app.database.catalog import Navigation
 from app.query.check.query import Expansion, Query
 from app.query.check.tree import Expression, Order
+from app.query.sql.delta import state
 from app.query.sql.expressions import BY_CODE_POINT, NOTHING, Compiler
 from app.query.sql.parameters import COMPANY, LIMIT, PAGE, SKIP, TOP, page_parameter
 from app.query.sql.rows import Style, Writer
@@ -128,6 +129,8 @@ class Select:
         It begins with the time at which the company was created or restored: one that had its id before had the same positions.
         Null if the row at which a navigation begins is missing, which cannot be told from an empty result otherwise.
         """
+        if self.query.tracks:
+            return state(self.query.entity.name, COMPANY)
         if "changes" in self.query.entities:
             return SQL("select coalesce(max(p.last_id), 0) from bds.positions as p where p.company_id = {}").format(COMPANY)
         last = (SQL("(p.positions ->> {})::int8").format(Literal(entity)) for entity in self.query.entities)
