@@ -30,4 +30,4 @@ def test_a_recipe_is_what_a_test_runs(recipe: Example) -> None:
 
 def test_each_client_has_a_recipe() -> None:
     assert {each.kind for each in RECIPES} == {"js", "ts", "python"}
-    assert len(RECIPES) == 7
+    assert len(RECIPES) == 8

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from tests.database.aging import age
-from tests.service.serving import Reply, Service, running
+from tests.service.serving import Reply, Service, running, wait_until
 
 TRACK = "odata.track-changes"
 
@@ -217,6 +217,28 @@ def test_pages_of_changes_have_one_end_and_the_order_of_last_changes(items: Serv
     assert [row["id"] for row in read(items, third.json["@odata.deltaLink"]).json["value"]] == [102]
 
 
+def test_a_row_that_came_while_the_pages_were_read_goes_from_the_copy_with_its_removal(items: Service) -> None:
+    """Neither matched at the version of the first page, from which the link tells changes; one is not there at either end."""
+    url, between = (
+        "/products?$filter=price le 102&$select=id",
+        iter(
+            (
+                "update data.products set price = 50 where id = 103;"
+                " insert into data.products (id, code, name, price) values (104, 'P104', 'x', 60)",
+                "select 1",
+                "select 1",
+            )
+        ),
+    )
+    copy = Copy(items, url, lambda: items.operator.write("demo", next(between)), "maxpagesize=1", "4.01")
+    assert copy.rows.keys() == {101, 102, 103, 104}
+    items.operator.write("demo", "update data.products set price = 200 where id = 103; delete from data.products where id = 104")
+    copy.follow(None)
+    assert copy.rows.keys() == {101, 102}
+    items.operator.write("demo", "update data.products set price = 201 where id = 103")  # nothing is told of it any more
+    assert read(items, copy.link).json["value"] == []
+
+
 NOT_TRACKED = [
     "/products?$top=2", "/products?$orderby=id", "/products?$count=true", "/products?$expand=category", "/products?$search=x",
     "/products?$filter=category/name eq 'a'", "/products?$filter=variants/any()", "/products?$filter=variants/$count eq 0",
@@ -353,6 +375,20 @@ def test_an_expired_link_is_gone(items: Service) -> None:
     items.operator.connection.execute("select bds.set_retention('1 year'); select bds.maintain()")
     reply = read(items, link)
     assert (reply.status, reply.json["error"]["innererror"]) == (410, {"firstId": last}), reply.body
+
+
+def test_a_column_that_came_after_the_last_change_is_unknown_before(items: Service) -> None:
+    """The link is as of a version at which the column was not there, so that nobody can tell what matched."""
+    items.operator.write("demo", "insert into data.customers (code, name) values ('A', 'a'), ('B', 'b'), ('C', 'c')")
+    items.operator.connection.execute("alter table data.customers add grade int default 5; select bds.register('data.customers')")
+    url = "/customers?$filter=grade eq 5&$select=code"
+    wait_until(lambda: read(items, url).status == 200)
+    link = start(items, url)
+    assert read(items, link).json["value"] == []
+    items.operator.write(
+        "demo", "update data.customers set grade = 6 where code = 'A'; delete from data.customers where code = 'B'"
+    )
+    assert len([row for row in read(items, link).json["value"] if removed_id(row)]) == 2
 
 
 def test_metadata_tells_what_is_tracked(service: Service) -> None:

@@ -2,6 +2,6 @@
 
 conditions  odata and where, with what they share (checker); functions, types (conversions), indexable (forms that an index serves)
 apply       $apply -> Groups; key: `(12)` in a path -> RowKey
-requests    options, with paging and moments (a version or time -> a past state)
+requests    options, with paging, delta (links to later changes) and moments (a version or time -> a past state)
 print_odata a condition as $filter
 """
