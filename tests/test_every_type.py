@@ -256,6 +256,34 @@ def test_the_log_has_it_and_the_past_shows_it(world: World, name: str) -> None:
     assert world.feed.ask("select * from bds.compare_log('demo', 'samples')") == []
 
 
+def test_a_delta_link_has_all_of_them_as_a_read_had(world: World, module_database_url: str) -> None:
+    """Also of a row that changed after the end of the changes, which is rebuilt from the log."""
+    columns, operator, path = ", ".join(SAMPLES), world.service.operator, "/samples?$filter=startswith(code,'D')"
+    with running(module_database_url, company=None, odata_extended=True) as other:
+        extended = Service(other.host, other.port, world.service.key, operator, other.stop)
+
+        def read(link: str, prefer: str) -> Any:
+            headers = {"Accept": "application/json;odata.metadata=full;IEEE754Compatible=true", "Prefer": prefer}
+            reply = extended.ask("/api/odata/demo" + link.rpartition("/odata/demo")[2], **headers)
+            assert reply.status == 200, reply.body
+            return reply.json
+
+        link = read(path, "odata.track-changes")["@odata.deltaLink"]
+        for code in ("D0", "D1"):
+            operator.write(
+                "demo",
+                f"insert into data.samples (company_id, code, {columns})"
+                f" select company_id, '{code}', {columns} from data.samples where code = 'R{code[1]}'",
+            )
+        whole = read(path, "")["value"]
+        first = read(link, "maxpagesize=1")
+        operator.write("demo", f"update data.samples set ({columns}) = row({', '.join(['null'] * len(SAMPLES))}) where code = 'D1'")
+        second = read(first["@odata.nextLink"], "")
+        assert first["value"] + second["value"] == whole and len(whole) == 2
+        operator.write("demo", "delete from data.samples where code in ('D0', 'D1')")
+        assert len(read(second["@odata.deltaLink"], "")["value"]) == 2
+
+
 @each_type
 def test_an_import_sets_it_finds_by_it_and_is_undone(world: World, name: str) -> None:
     sample = SAMPLES[name]
