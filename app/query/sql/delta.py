@@ -67,10 +67,11 @@ def _unsure(entity: Entity, delta: Delta) -> Composed:
         ' and e.entity = {name} and e.row_id = d."@id")'
     ).format(name=name, company=COMPANY)
     if delta.read > delta.since:
+        # not EXISTS, for which the planner may read and hash all changes of the range for each page (100,000: 0.25 s)
         condition += SQL(
-            " or exists (select from bds.changes as c where c.company_id = {company} and c.entity = {name}"
+            " or (select true from bds.changes as c where c.company_id = {company} and c.entity = {name}"
             ' and c.row_id = d."@id" and c.id > {since} and c.id <= {read}'
-            " and c.created_at >= current_setting('bds.since_time')::timestamptz)"
+            " and c.created_at >= current_setting('bds.since_time')::timestamptz limit 1)"
         ).format(name=name, company=COMPANY, since=Literal(delta.since), read=Literal(delta.read))
     return condition
 
