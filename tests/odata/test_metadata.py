@@ -124,8 +124,9 @@ def test_the_json_is_valid_against_the_schema_of_the_oasis(catalog: Catalog) -> 
     ):
         assert theirs in text
         text = text.replace(theirs, ours)  # Python's expressions have no classes of Unicode
-    document = json.loads(csdl(catalog, is_json=True))
-    jsonschema.validate(document, json.loads(text))
+    for extended in (True, False):
+        document = json.loads(csdl(catalog, is_json=True, extended=extended))
+        jsonschema.validate(document, json.loads(text))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document | {"bds": {"product": {"$Kind": "EntityType", "$Key": "id"}}}, json.loads(text))
 
