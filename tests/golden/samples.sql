@@ -785,7 +785,7 @@ create or replace view past.samples as select t.company_id as company_id,
     t.document::text as document,
     t.level::integer as level,
     t.updated_at as "updatedAt"
-from data.samples t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0) and not (select past.is_deep('samples'))
+from data.samples t where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.row_id = t.id + 0) and not (select past.is_deep('samples'))
 union all
 select t.company_id as company_id,
     t.id as id,
@@ -816,8 +816,8 @@ from data.samples t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
-    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('samples'))
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('samples'))
 union all
 select current_setting('bds.company', true) as company_id,
     c.row_id as id,
@@ -846,17 +846,17 @@ select current_setting('bds.company', true) as company_id,
     case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
 from (
     select distinct l.row_id
-    from past.ranges_with(current_setting('bds.company', true), 'samples', current_setting('bds.version', true)::bigint) r
-    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    from past.ranges_with(current_setting('bds.company', true), 'samples', nullif(current_setting('bds.version', true), '')::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
     where l.operation = 'delete' and not exists (select from data.samples t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
 ) c
 cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
-where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('samples'))
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('samples'))
 union all
 select g.company_id as company_id,
     g.row_id as id,
@@ -886,13 +886,13 @@ select g.company_id as company_id,
 from (
     select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
         min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
-    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     group by l.company_id, l.row_id
     -- a row whose first later change creates it did not exist
     having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
 ) g
 left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
-where current_setting('bds.moment', true)::timestamptz > '-infinity' and not (select past.is_deep('samples'));
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and not (select past.is_deep('samples'));
 
 alter view past.samples owner to bds_owner;
 
@@ -980,13 +980,13 @@ create or replace view past.samples_changed as select g.company_id as company_id
 from (
     select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
         min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
-    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     group by l.company_id, l.row_id
     -- a row whose first later change creates it did not exist
     having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
 ) g
 left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
-where current_setting('bds.moment', true)::timestamptz > '-infinity';
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity';
 
 alter view past.samples_changed owner to bds_owner;
 
@@ -1073,17 +1073,17 @@ create or replace view past.samples_deleted as select current_setting('bds.compa
     case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
 from (
     select distinct l.row_id
-    from past.ranges_with(current_setting('bds.company', true), 'samples', current_setting('bds.version', true)::bigint) r
-    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    from past.ranges_with(current_setting('bds.company', true), 'samples', nullif(current_setting('bds.version', true), '')::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
     where l.operation = 'delete' and not exists (select from data.samples t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
 ) c
 cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
-where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
 
 alter view past.samples_deleted owner to bds_owner;
 
@@ -1172,8 +1172,8 @@ from data.samples t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
-    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
 
 alter view past.samples_present owner to bds_owner;
 
@@ -1258,7 +1258,7 @@ create or replace view past.samples_replaced as select g.company_id as company_i
     (nullif(g.state -> 'document', 'null'))::text as document,
     (g.state ->> 'level')::integer as level,
     (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
-from (select l.company_id, l.id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+from (select l.company_id, l.id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz) g;
 
 alter view past.samples_replaced owner to bds_owner;
 
@@ -1343,7 +1343,7 @@ create or replace view past.samples_unchanged as select t.company_id as company_
     t.document::text as document,
     t.level::integer as level,
     t.updated_at as "updatedAt"
-from data.samples t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0);
+from data.samples t where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.row_id = t.id + 0);
 
 alter view past.samples_unchanged owner to bds_owner;
 
@@ -1405,8 +1405,7 @@ grant select on past.samples_unchanged to bds_operator, bds_reader;
 
 comment on column past.samples_replaced."@id" is 'The change that has replaced the values';
 
-create or replace view past.samples_ends as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation",
-    d.columns as "@columns"
+create or replace view past.samples_ends as select d.company_id, d.row_id as "@id", d."@version", d."@operation", d."@columns"
     , d.id, d."@2"
     , d.code, d."@3"
     , d.words, d."@4"
@@ -1431,8 +1430,8 @@ create or replace view past.samples_ends as select d.company_id, d.row_id as "@i
     , d.document, d."@23"
     , d.level, d."@24"
     , d."updatedAt", d."@25"
-from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
-    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
+    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as "@operation"
     , n.id, o.id as "@2"
     , n.code, o.code as "@3"
     , n.words, o.words as "@4"
@@ -1469,7 +1468,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
     offset 0
 ) l
@@ -1482,7 +1481,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1565,12 +1564,13 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id > c.id and l.id <= nullif(current_setting('bds.version', true), '')::bigint and l.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     )
-    ) d;
+    ) d
+where (select past.require_registered('samples'));
 
 alter view past.samples_ends owner to bds_owner;
 
@@ -1686,33 +1686,33 @@ comment on column past.samples_ends."@24" is 'level as of the earlier version';
 
 comment on column past.samples_ends."@25" is 'updatedAt as of the earlier version';
 
-create or replace view past.samples_diff as select d.operation as "@operation", d.version as "@version", d.columns as "@columns"
-    , case when d.operation = 'delete' then d."@2" else d.id end as id
-    , case when d.operation = 'delete' then d."@3" else d.code end as code
-    , case when d.operation = 'delete' then d."@4" else d.words end as words
-    , case when d.operation = 'delete' then d."@5" else d.short end as short
-    , case when d.operation = 'delete' then d."@6" else d.padded end as padded
-    , case when d.operation = 'delete' then d."@7" else d.mood end as mood
-    , case when d.operation = 'delete' then d."@8" else d.feeling end as feeling
-    , case when d.operation = 'delete' then d."@9" else d.small end as small
-    , case when d.operation = 'delete' then d."@10" else d.whole end as whole
-    , case when d.operation = 'delete' then d."@11" else d.long end as long
-    , case when d.operation = 'delete' then d."@12" else d.amount end as amount
-    , case when d.operation = 'delete' then d."@13" else d.free end as free
-    , case when d.operation = 'delete' then d."@14" else d.single end as single
-    , case when d.operation = 'delete' then d."@15" else d.double end as double
-    , case when d.operation = 'delete' then d."@16" else d.flag end as flag
-    , case when d.operation = 'delete' then d."@17" else d.day end as day
-    , case when d.operation = 'delete' then d."@18" else d.clock end as clock
-    , case when d.operation = 'delete' then d."@19" else d.at end as at
-    , case when d.operation = 'delete' then d."@20" else d.span end as span
-    , case when d.operation = 'delete' then d."@21" else d.key end as key
-    , case when d.operation = 'delete' then d."@22" else d.octets end as octets
-    , case when d.operation = 'delete' then d."@23" else d.document end as document
-    , case when d.operation = 'delete' then d."@24" else d.level end as level
-    , case when d.operation = 'delete' then d."@25" else d."updatedAt" end as "updatedAt"
-from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
-    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as operation
+create or replace view past.samples_diff as select d."@operation", d."@version", d."@columns"
+    , case when d."@operation" = 'delete' then d."@2" else d.id end as id
+    , case when d."@operation" = 'delete' then d."@3" else d.code end as code
+    , case when d."@operation" = 'delete' then d."@4" else d.words end as words
+    , case when d."@operation" = 'delete' then d."@5" else d.short end as short
+    , case when d."@operation" = 'delete' then d."@6" else d.padded end as padded
+    , case when d."@operation" = 'delete' then d."@7" else d.mood end as mood
+    , case when d."@operation" = 'delete' then d."@8" else d.feeling end as feeling
+    , case when d."@operation" = 'delete' then d."@9" else d.small end as small
+    , case when d."@operation" = 'delete' then d."@10" else d.whole end as whole
+    , case when d."@operation" = 'delete' then d."@11" else d.long end as long
+    , case when d."@operation" = 'delete' then d."@12" else d.amount end as amount
+    , case when d."@operation" = 'delete' then d."@13" else d.free end as free
+    , case when d."@operation" = 'delete' then d."@14" else d.single end as single
+    , case when d."@operation" = 'delete' then d."@15" else d.double end as double
+    , case when d."@operation" = 'delete' then d."@16" else d.flag end as flag
+    , case when d."@operation" = 'delete' then d."@17" else d.day end as day
+    , case when d."@operation" = 'delete' then d."@18" else d.clock end as clock
+    , case when d."@operation" = 'delete' then d."@19" else d.at end as at
+    , case when d."@operation" = 'delete' then d."@20" else d.span end as span
+    , case when d."@operation" = 'delete' then d."@21" else d.key end as key
+    , case when d."@operation" = 'delete' then d."@22" else d.octets end as octets
+    , case when d."@operation" = 'delete' then d."@23" else d.document end as document
+    , case when d."@operation" = 'delete' then d."@24" else d.level end as level
+    , case when d."@operation" = 'delete' then d."@25" else d."updatedAt" end as "updatedAt"
+from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
+    case when e.state is null then 'create' when l.state is null then 'delete' else 'update' end as "@operation"
     , n.id, o.id as "@2"
     , n.code, o.code as "@3"
     , n.words, o.words as "@4"
@@ -1749,7 +1749,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
     offset 0
 ) l
@@ -1762,7 +1762,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1845,12 +1845,13 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     and (e.state is not null or l.state is not null) and d.columns <> '{}'
     and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id > c.id and l.id <= nullif(current_setting('bds.version', true), '')::bigint and l.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     )
-    ) d;
+    ) d
+where (select past.require_registered('samples'));
 
 alter view past.samples_diff owner to bds_owner;
 
@@ -1914,7 +1915,7 @@ comment on column past.samples_diff."@operation" is 'create, update or delete';
 
 comment on column past.samples_diff."@version" is 'The row''s last change between the two versions';
 
-create or replace view past.samples_versions as select p.version as "@version", p.valid_from as "@validFrom", p.valid_to as "@validTo"
+create or replace view past.samples_versions as select p."@version", p."@validFrom", p."@validTo"
     , p.id
     , p.code
     , p.words
@@ -1939,8 +1940,8 @@ create or replace view past.samples_versions as select p.version as "@version", 
     , p.document
     , p.level
     , p."updatedAt"
-from (select c.company_id, c.row_id, v.id as version, v.created_at as valid_from,
-    case when v.next_id <= current_setting('bds.version', true)::bigint then v.next_at end as valid_to, s.state
+from (select c.company_id, c.row_id, v.id as "@version", v.created_at as "@validFrom",
+    case when v.next_id <= nullif(current_setting('bds.version', true), '')::bigint then v.next_at end as "@validTo", s.state as "@state"
     , n.id
     , n.code
     , n.words
@@ -1968,7 +1969,7 @@ from (select c.company_id, c.row_id, v.id as version, v.created_at as valid_from
 from (
     select t.company_id, t.id as row_id from data.samples t where t.company_id = current_setting('bds.company', true)
     union
-    select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.operation = 'delete'
+    select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.operation = 'delete'
 ) c
 left join lateral (select o.* from data.samples o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
@@ -1976,10 +1977,10 @@ cross join lateral (
         lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,
         past.merge(k.old) over (newest_first rows between unbounded preceding and 1 preceding) as undone
     from (
-        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz
+        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz
         union all
         (
-            select l.id, l.operation, l.created_at, null::timestamptz as last_updated_at, null::jsonb as old from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id <= current_setting('bds.since', true)::bigint and l.created_at <= current_setting('bds.since_time', true)::timestamptz and l.created_at >= '-infinity'
+            select l.id, l.operation, l.created_at, null::timestamptz as last_updated_at, null::jsonb as old from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id <= nullif(current_setting('bds.since', true), '')::bigint and l.created_at <= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.created_at >= '-infinity'
             union all
             select null::bigint as id, null::bds.operation as operation, null::timestamptz as created_at,
                 null::timestamptz as last_updated_at, null::jsonb as old
@@ -1991,15 +1992,17 @@ cross join lateral (
 cross join lateral (
     select case
         when v.next_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
-        else json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(v.undone, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
+        else json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(g.state, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
             when 'delete' then (v.undone ->> 'updatedAt')::timestamptz else v.updated_at end)
     end as state
+    from (select v.undone) g (state)
     offset 0
 ) s
 cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'words')::text as words, (g.state ->> 'short')::text as short, ((g.state ->> 'padded')::bpchar)::text as padded, (g.state ->> 'mood')::text as mood, (g.state ->> 'feeling')::text as feeling, (g.state ->> 'small')::smallint as small, (g.state ->> 'whole')::integer as whole, (g.state ->> 'long')::bigint as long, (g.state ->> 'amount')::numeric as amount, (g.state ->> 'free')::numeric as free, (g.state ->> 'single')::double precision as single, (g.state ->> 'double')::double precision as double, (g.state ->> 'flag')::boolean as flag, (g.state ->> 'day')::date as day, (g.state ->> 'clock')::time without time zone as clock, (g.state ->> 'at')::timestamp with time zone as at, (g.state ->> 'span')::interval as span, (g.state ->> 'key')::uuid as key, (g.state ->> 'octets')::bytea as octets, (nullif(g.state -> 'document', 'null'))::text as document, (g.state ->> 'level')::integer as level, (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select s.state) g) n
-where (v.id <= current_setting('bds.version', true)::bigint or v.id is null) and v.operation is distinct from 'delete' and s.state is not null
+where (v.id <= nullif(current_setting('bds.version', true), '')::bigint or v.id is null) and v.operation is distinct from 'delete' and s.state is not null
     and (v.id is not null or v.next_operation is distinct from 'create')
-    ) p;
+    ) p
+where (select past.require_registered('samples'));
 
 alter view past.samples_versions owner to bds_owner;
 

@@ -55,6 +55,8 @@ class PastSelect(Select):
                     column.type == value.type
                 ):
                     array = SQL("array[{}]").format(self.expressions.compile(value))
+                    if column.field.name == "updatedAt" and not column.path:  # no change logs it as an old value
+                        continue
                     if not column.path:
                         return column.field.name, array
                     if len(column.path) == 1 and column.field.name == "id":
