@@ -105,8 +105,9 @@ end
 $$;
 comment on function bds_service.find_version(text, bigint, timestamptz, text, text) is
     'A version by its id, as of a time or by its name, else the last one: its id (null if there is no such name, or a '
-    'change was dropped meanwhile) and time, the time whose columns its rows have, the first change that is kept and the last one, the '
-    'number of the last erasure; is_to_come and is_unsure of a time: it lies ahead, or before what is kept; is_whole: the version '
+    'change was dropped meanwhile) and time, the time whose columns its rows have, the first change that is kept and the '
+    'last one, the number of the last erasure; is_to_come and is_unsure of a time: it lies ahead, or before what is kept; '
+    'is_whole: the version '
     'does not split the changes of a transaction; registered_id: the first version at which an entity is registered, null if it '
     'was at the version';
 
