@@ -54,4 +54,4 @@ def over_time() -> ServiceError:
     message = (
         f"the dry run had the company's turn for {TURN:g} s and was ended, nothing was written: import fewer records, or undo less"
     )
-    return ServiceError("busy", message)
+    return ServiceError("busy", message, headers={"Retry-After": "60"})

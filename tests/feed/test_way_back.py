@@ -95,6 +95,21 @@ def test_entities_and_rows_come_back_with_their_children_alone(feed: Feed) -> No
     assert {**now, "units": before["units"]} == before and now["units"] == after["units"]
 
 
+def test_children_that_came_and_went_in_between_are_not_brought_along(feed: Feed) -> None:
+    feed.good(products=[{"code": c, "name": c, "variants": [{"code": f"{c}1"}]} for c in "ABC"])
+    then = version(feed)
+    for parent in "BC":
+        act(
+            feed,
+            "ann",
+            f"update data.product_variants set product_id = (select id from data.products where {{own}} and code = '{parent}')"
+            " where {own} and code = 'A1'",
+        )
+    after = content(feed)
+    assert counts(restore(feed, then, rows=["products/code:B"])) == {} and content(feed) == after
+    assert counts(restore(feed, then, rows=["products/code:A"]))["productVariants"] == {"updated": 1}
+
+
 def test_what_a_row_refers_to_does_not_come_with_it(feed: Feed) -> None:
     feed.good(units=[{"code": "U", "name": "unit"}], products=[{"code": "A", "name": "a", "unit": "code:U"}])
     then = version(feed)
