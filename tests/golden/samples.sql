@@ -2530,8 +2530,8 @@ cross join lateral (
 ,         case when r.known ? 'words' then (r.known ->> 'words')::text else t.words end as words
 ,         case when r.known ? 'short' then (r.known ->> 'short')::character varying(4) else t.short end as short
 ,         case when r.known ? 'padded' then ((r.known ->> 'padded')::bpchar)::character(4) else t.padded end as padded
-,         case when r.known ? 'mood' then (r.known ->> 'mood')::data.mood::text else t.mood::text end as mood
-,         case when r.known ? 'feeling' then (r.known ->> 'feeling')::data.feeling::text else t.feeling::text end as feeling
+,         case when r.known ? 'mood' then case when pg_input_is_valid((r.known ->> 'mood')::text, 'data.mood') then (r.known ->> 'mood')::data.mood end::text else t.mood::text end as mood
+,         case when r.known ? 'feeling' then case when pg_input_is_valid((r.known ->> 'feeling')::text, 'data.feeling') then (r.known ->> 'feeling')::data.feeling end::text else t.feeling::text end as feeling
 ,         case when r.known ? 'small' then (r.known ->> 'small')::smallint else t.small end as small
 ,         case when r.known ? 'whole' then (r.known ->> 'whole')::integer else t.whole end as whole
 ,         case when r.known ? 'long' then (r.known ->> 'long')::bigint else t.long end as long
@@ -2547,7 +2547,7 @@ cross join lateral (
 ,         case when r.known ? 'key' then (r.known ->> 'key')::uuid else t.key end as key
 ,         case when r.known ? 'octets' then (r.known ->> 'octets')::bytea else t.octets end as octets
 ,         case when r.known ? 'document' then (nullif(r.known -> 'document', 'null'))::jsonb else t.document end as document
-,         case when r.known ? 'level' then (r.known ->> 'level')::data.level else t.level end as level
+,         case when r.known ? 'level' then case when pg_input_is_valid((r.known ->> 'level')::text, 'data.level') then (r.known ->> 'level')::data.level end else t.level end as level
     offset 0
 ) v
 cross join lateral (
@@ -2557,8 +2557,8 @@ cross join lateral (
         or case when r.left_as ? 'words' then t.words is distinct from (r.left_as ->> 'words')::text else false end
         or case when r.left_as ? 'short' then t.short is distinct from (r.left_as ->> 'short')::character varying(4) else false end
         or case when r.left_as ? 'padded' then t.padded is distinct from ((r.left_as ->> 'padded')::bpchar)::character(4) else false end
-        or case when r.left_as ? 'mood' then t.mood::text is distinct from (r.left_as ->> 'mood')::data.mood::text else false end
-        or case when r.left_as ? 'feeling' then t.feeling::text is distinct from (r.left_as ->> 'feeling')::data.feeling::text else false end
+        or case when r.left_as ? 'mood' then t.mood::text is distinct from case when pg_input_is_valid((r.left_as ->> 'mood')::text, 'data.mood') then (r.left_as ->> 'mood')::data.mood end::text else false end
+        or case when r.left_as ? 'feeling' then t.feeling::text is distinct from case when pg_input_is_valid((r.left_as ->> 'feeling')::text, 'data.feeling') then (r.left_as ->> 'feeling')::data.feeling end::text else false end
         or case when r.left_as ? 'small' then t.small is distinct from (r.left_as ->> 'small')::smallint else false end
         or case when r.left_as ? 'whole' then t.whole is distinct from (r.left_as ->> 'whole')::integer else false end
         or case when r.left_as ? 'long' then t.long is distinct from (r.left_as ->> 'long')::bigint else false end
@@ -2574,9 +2574,9 @@ cross join lateral (
         or case when r.left_as ? 'key' then t.key is distinct from (r.left_as ->> 'key')::uuid else false end
         or case when r.left_as ? 'octets' then t.octets is distinct from (r.left_as ->> 'octets')::bytea else false end
         or case when r.left_as ? 'document' then t.document is distinct from (nullif(r.left_as -> 'document', 'null'))::jsonb else false end
-        or case when r.left_as ? 'level' then t.level is distinct from (r.left_as ->> 'level')::data.level else false end
+        or case when r.left_as ? 'level' then t.level is distinct from case when pg_input_is_valid((r.left_as ->> 'level')::text, 'data.level') then (r.left_as ->> 'level')::data.level end else false end
         as is_not_as_left,
-        case when false then null end as unfit
+        case when false then null when not pg_input_is_valid((r.known ->> 'mood')::text, 'data.mood') then 'mood' when not pg_input_is_valid((r.known ->> 'feeling')::text, 'data.feeling') then 'feeling' when not pg_input_is_valid((r.known ->> 'level')::text, 'data.level') then 'level' end as unfit
 ) d
 cross join lateral (
     select case
@@ -3360,8 +3360,8 @@ begin
         , words = case when w.waiting ? 'words' then (w.waiting ->> 'words')::text else d.words end
         , short = case when w.waiting ? 'short' then (w.waiting ->> 'short')::character varying(4) else d.short end
         , padded = case when w.waiting ? 'padded' then ((w.waiting ->> 'padded')::bpchar)::character(4) else d.padded end
-        , mood = case when w.waiting ? 'mood' then (w.waiting ->> 'mood')::data.mood::text else d.mood end
-        , feeling = case when w.waiting ? 'feeling' then (w.waiting ->> 'feeling')::data.feeling::text else d.feeling end
+        , mood = case when w.waiting ? 'mood' then case when pg_input_is_valid((w.waiting ->> 'mood')::text, 'data.mood') then (w.waiting ->> 'mood')::data.mood end::text else d.mood end
+        , feeling = case when w.waiting ? 'feeling' then case when pg_input_is_valid((w.waiting ->> 'feeling')::text, 'data.feeling') then (w.waiting ->> 'feeling')::data.feeling end::text else d.feeling end
         , small = case when w.waiting ? 'small' then (w.waiting ->> 'small')::smallint else d.small end
         , whole = case when w.waiting ? 'whole' then (w.waiting ->> 'whole')::integer else d.whole end
         , long = case when w.waiting ? 'long' then (w.waiting ->> 'long')::bigint else d.long end
@@ -3377,7 +3377,7 @@ begin
         , key = case when w.waiting ? 'key' then (w.waiting ->> 'key')::uuid else d.key end
         , octets = case when w.waiting ? 'octets' then (w.waiting ->> 'octets')::bytea else d.octets end
         , document = case when w.waiting ? 'document' then (nullif(w.waiting -> 'document', 'null'))::jsonb else d.document end
-        , level = case when w.waiting ? 'level' then (w.waiting ->> 'level')::data.level else d.level end
+        , level = case when w.waiting ? 'level' then case when pg_input_is_valid((w.waiting ->> 'level')::text, 'data.level') then (w.waiting ->> 'level')::data.level end else d.level end
     from (
         select o.n, jsonb_object_agg(o.field, o.value) as waiting
         from pg_temp.revert_waits o where o.entity = 'samples' group by o.n having bool_or(o.is_alone) = $1
