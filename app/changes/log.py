@@ -18,6 +18,7 @@ from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
 from app.database.pool.session import Session, read_row_on
 from app.errors import ServiceError
+from app.query.check.moments import check_generation
 from app.query.check.query import Query
 from app.query.check.tree import Column, Comparison, Constant, Expression, Junction, Membership
 from app.query.sql.rows import RECORDS
@@ -86,7 +87,8 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
 
     Raises QueryError, or ServiceError(gone) if the filter begins at a change that is no longer kept.
     """
-    query = log_query(database.catalog, params)
+    check_generation(next((value for name, value in params if name == "generation"), None))
+    query = log_query(database.catalog, [pair for pair in params if pair[0] != "generation"])
     lowest = _lowest(query.filter)
     async with database.session(company) as connection:
         months = await _months_of_page(connection, company, query, lowest)

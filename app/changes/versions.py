@@ -11,7 +11,7 @@ from app.database.listing import listing
 from app.database.past import Moment, name_version
 from app.database.pool.session import Session
 from app.errors import QueryError, ServiceError
-from app.query.check.moments import moment_of
+from app.query.check.moments import check_generation, moment_of
 
 ITEM: LiteralString = """
     select json_object('name': v.name, 'version': v.version, 'at': bds_service.api_time(v.at),
@@ -57,24 +57,29 @@ async def delete(database: Database, company: str, name: str) -> None:
 
 
 def read_body(body: bytes) -> Moment | None:
-    """The moment that a body names, `{"version"}` or `{"at"}`; None for the last version.  Raises malformed_request."""
+    """The moment that a body names, `{"version"}` or `{"at"}`, maybe with `"generation"`; None for the last version.
+
+    Raises malformed_request, not_found for another generation.
+    """
     try:
         given = msgspec.json.decode(body) if body.strip() else {}
     except msgspec.DecodeError as error:
         raise ServiceError("malformed_request", f"expected a JSON object: {error}") from None
     if not isinstance(given, dict):
-        raise ServiceError("malformed_request", "expected a JSON object with version or at")
+        raise ServiceError("malformed_request", "expected a JSON object with version, at or generation")
     texts = {}
     for key, value in given.items():
-        if key not in ("version", "at"):
-            raise ServiceError("malformed_request", f"expected version or at, got {key}", target=key)
+        if key not in ("version", "at", "generation"):
+            raise ServiceError("malformed_request", f"expected version, at or generation, got {key}", target=key)
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise ServiceError("malformed_request", f"{key}: expected text or a number", target=key)
         texts[key] = str(value)
     try:
-        return moment_of(texts)
+        moment = moment_of(texts)
     except QueryError as error:
         raise ServiceError("malformed_request", error.message, target=error.target) from None
+    check_generation(texts.get("generation"))
+    return moment
 
 
 async def _find(connection: Session, company: str, name: str) -> dict[str, Any]:

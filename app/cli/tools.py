@@ -6,7 +6,7 @@ Numbers keep all their digits: an answer is JSON before and after its bounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -37,7 +37,7 @@ class Tool:
     call: Callable[[Remote, str, Given], Answer]
     arguments: Mapping[str, str]
     required: tuple[str, ...] = ()
-    objects: tuple[str, ...] = field(default=())  # arguments that may be JSON objects
+    objects: tuple[str, ...] = ()  # arguments that may be JSON objects
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of the arguments."""
@@ -234,6 +234,7 @@ def _try_import(service: Remote, company: str, given: Given) -> Answer:
 ENTITY = {"entity": "an entity, such as products"}
 WHEN = "a change's id, the name of a version, a time such as 2026-01-31 or 2026-01-31T08:00:00Z, or yesterday, today, -7d, -12h"
 MOMENT = {"version": f"as of {WHEN}", "at": "as of a time; not together with version"}
+NAMED = {name: f"when the lookup in id named the row ({about}); later changes are listed, too" for name, about in MOMENT.items()}
 WORDS = ("since", "version", "at")  # arguments that take yesterday and so on, as the command line does
 LIMIT = {"limit": f"the number of rows, at most {ROWS}"}
 ROW = {"id": "the row's id, or a lookup such as code:A1"}
@@ -259,7 +260,7 @@ TOOLS: dict[str, Tool] = {
     "history": Tool(
         "Who changed a row and when, with old and new values, the latest first; also of a deleted row, by its id.",
         _history,
-        {**ENTITY, **ROW, **LIMIT, "offset": "changes to leave out", **MOMENT},
+        {**ENTITY, **ROW, **LIMIT, "offset": "changes to leave out", **NAMED},
         ("entity", "id"),
     ),
     "difference": Tool(

@@ -69,7 +69,7 @@ def lines(query: Query, company: str, format: LineFormat, *, by_id: bool, moved:
 def count(query: Query, company: str, *, by_id: bool, moved: tuple[str, ...] = ()) -> Statement:
     """One row: (count int8): the number of lines."""
     tables = SQL(", ").join(_lines(query, company, by_id, moved))
-    return _statement(company, SQL('with {} select count(*) as "count" from x').format(tables))
+    return compiled(company, SQL('with {} select count(*) as "count" from x').format(tables))
 
 
 def records(query: Query, company: str, format: RecordFormat, *, moved: tuple[str, ...] = ()) -> Statement:
@@ -84,7 +84,7 @@ def records(query: Query, company: str, format: RecordFormat, *, moved: tuple[st
 
 def passed(query: Query, company: str, *, nested: bool) -> Statement:
     """One row: (values text[], moved text[]): unique values that a document cannot follow, and the entities with moved rows."""
-    return _statement(company, Tables(query, company, nested=nested).passed())
+    return compiled(company, Tables(query, company, nested=nested).passed())
 
 
 def _lines(query: Query, company: str, by_id: bool, moved: tuple[str, ...]) -> list[Composed]:
@@ -128,10 +128,10 @@ def _select(query: Query) -> _DifferenceSelect:
 
 def _copy(company: str, tables: Sequence[Composed], text: Composed, options: SQL) -> Statement:
     order = SQL(" order by t.id, t.{}").format(OPERATION_COLUMN)
-    return _statement(company, SQL("copy (with {} {}{}) to stdout {}").format(SQL(", ").join(tables), text, order, options))
+    return compiled(company, SQL("copy (with {} {}{}) to stdout {}").format(SQL(", ").join(tables), text, order, options))
 
 
-def _statement(company: str, text: Composed) -> Statement:
+def compiled(company: str, text: Composed) -> Statement:
     """The statement of a text that is compiled anew for each export, because it has the values of the filter."""
     rendered = render(text)
     return Statement(rendered, (company,) if rendered.numbers else (), prepare=False)

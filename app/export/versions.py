@@ -5,14 +5,14 @@ from __future__ import annotations
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.database.catalog import Field
-from app.export.difference import former_code, former_references
+from app.export.difference import compiled, former_code, former_references
 from app.export.difference_tables import own_field
 from app.export.row_formats import LineFormat
 from app.export.shape import ExportField, LineShape, line_shape
 from app.query.check.query import Query
 from app.query.sql.conditions import LiteralCompiler
 from app.query.sql.expressions import NOTHING, Compiler
-from app.query.sql.parameters import COMPANY, Statement, render
+from app.query.sql.parameters import COMPANY, Statement
 
 PERIOD = tuple(own_field(Field.computed(name, "timestamptz", required=False)) for name in ("@validFrom", "@validTo"))
 
@@ -37,12 +37,12 @@ def lines(query: Query, company: str, format: LineFormat) -> Statement:
     values = [_value(expressions, field) for field in fields]
     order = SQL('t.id, t."@validFrom" nulls first')
     text = SQL("copy (select {} {} order by {}) to stdout {}").format(format.columns(fields, values), source, order, format.copy)
-    return _statement(company, text)
+    return compiled(company, text)
 
 
 def count(query: Query, company: str) -> Statement:
     """One row: (count int8): the number of lines."""
-    return _statement(company, SQL('select count(*) as "count" from {} as t').format(_versions(query)))
+    return compiled(company, SQL('select count(*) as "count" from {} as t').format(_versions(query)))
 
 
 def _value(expressions: Compiler, field: ExportField) -> Composable:
@@ -55,8 +55,3 @@ def _versions(query: Query) -> Composed:
     return SQL("(select {} as company_id, v.* from {} as v{})").format(
         COMPANY, Identifier("past", f"{query.entity.name}_versions"), condition
     )
-
-
-def _statement(company: str, text: Composed) -> Statement:
-    rendered = render(text)
-    return Statement(rendered, (company,) if rendered.numbers else (), prepare=False)

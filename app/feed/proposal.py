@@ -34,9 +34,9 @@ class Sender:
         """Seconds for which its import may have the company's turn, None without a limit."""
         return TURN if self.proposes else None
 
-    def limit(self, bytes: int) -> int:
-        """The largest document that it may send, bytes being the service's limit."""
-        return min(bytes, SIZE) if self.proposes else bytes
+    def limit(self, largest: int) -> int:
+        """The largest document that it may send, in bytes; largest: that of the service."""
+        return min(largest, SIZE) if self.proposes else largest
 
     @property
     def own(self) -> str | None:
@@ -51,5 +51,7 @@ class Sender:
 
 def over_time() -> ServiceError:
     """The error of a dry run that had the turn for too long."""
-    message = f"the dry run had the company's turn for {TURN:g} s and was ended, nothing was written: send fewer records"
-    return ServiceError("busy", message)
+    message = (
+        f"the dry run had the company's turn for {TURN:g} s and was ended, nothing was written: import fewer records, or undo less"
+    )
+    return ServiceError("busy", message, headers={"Retry-After": "60"})

@@ -19,7 +19,7 @@ CANCEL_POLL = 0.1  # seconds between two looks whether it has ended
 
 
 async def show(database: Database, company: str, import_id: str, actor: str | None = None) -> dict[str, Any]:
-    """The report of one import, with an actor of one that it began.  Raises not_found."""
+    """The report of one import.  actor: another actor's import is not found.  Raises not_found."""
     async with database.session(company) as connection:
         cursor = await connection.execute("select bds.import_report(%s, %s)", (company, _uuid(import_id)))
         row = await cursor.fetchone()
@@ -41,7 +41,7 @@ async def cancel(database: Database, company: str, import_id: str) -> None:
 
 
 async def imports(database: Database, company: str, options: list[tuple[str, str]], actor: str | None = None) -> dict[str, Any]:
-    """A page of imports, with an actor of those that it began; newest first, without their errors."""
+    """A page of imports, newest first, without their errors.  actor: only its imports."""
     limit, offset = read_page(options)
     async with database.session(company) as connection:
         return await listing(
@@ -57,7 +57,7 @@ async def imports(database: Database, company: str, options: list[tuple[str, str
 async def errors(
     database: Database, company: str, import_id: str, options: list[tuple[str, str]], actor: str | None = None
 ) -> dict[str, Any]:
-    """A page of an import's errors, in the document's order; with an actor of one that it began.  Raises not_found."""
+    """A page of an import's errors, in the document's order.  actor: another actor's import is not found.  Raises not_found."""
     limit, offset = read_page(options)
     await show(database, company, import_id, actor)
     async with database.session(company) as connection:

@@ -17,6 +17,7 @@ from app.export import response as exports
 from app.odata import batch
 from app.odata.request import check_method, is_batch
 from app.odata.response import respond
+from app.query.check.moments import GENERATION
 from app.service.middleware import DATABASE, TARGET, Handler
 from app.service.openapi import describe
 from app.service.senders import (
@@ -32,6 +33,8 @@ from app.service.senders import (
 from app.wire import answers, urls
 from app.wire.streams import STREAMS
 from app.wire.target import ODATA
+
+LAST_VERSION = "select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = %s"
 
 
 @with_current_catalog
@@ -104,7 +107,12 @@ async def index(request: web.Request) -> web.StreamResponse:
     company = await require_read(request)
     urls.refuse_options(request.rel_url.raw_path_qs)
     id, catalog = quote(company), request.app[DATABASE].catalog
+    async with request.app[DATABASE].session(company) as connection:
+        [(version,)] = await (await connection.execute(LAST_VERSION, (company,))).fetchall()
     found = {
+        "version": version,
+        "generation": int(GENERATION),
+        "position": str(version),
         "entities": [{"name": name, "url": f"/c/{id}/{name}"} for name in catalog.entities],
         "links": {
             "odata": f"{ODATA}/{id}",

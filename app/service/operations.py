@@ -124,7 +124,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "The change log, by id",
         "read",
         {200: Answer("A page", page(ref("Change"))), 410: Answer("Dropped by retention")},
-        query=ROWS,
+        query={**ROWS, **GENERATION},
         headers={**POSITION, **SEEN},
     ),
     ("GET", "/c/{company}/changes/stream"): Operation(

@@ -220,5 +220,11 @@ SCHEMAS: Mapping[str, Schema] = {
         },
     ),
     "NamedVersion": record(name=TEXT, version=WHOLE, at=nullable(TIME), createdAt=TIME, actor=TEXT),
-    "Index": record(entities=array(record(name=TEXT, url=TEXT)), links={"type": "object", "additionalProperties": TEXT}),
+    "Index": record(
+        version=WHOLE,
+        generation=WHOLE,
+        position=TEXT,
+        entities=array(record(name=TEXT, url=TEXT)),
+        links={"type": "object", "additionalProperties": TEXT},
+    ),
 }

@@ -3,7 +3,7 @@
 --
 -- Imports and reverts note their counts in the transaction that writes the changes, so a crash leaves both or neither.  All others
 -- are counted by bds.maintain, in the order of ids: bds.change_set_positions says how far.  What is not counted yet is counted when
--- it is read, but for the records of long statements beyond the newest 100,000.
+-- it is read, but for the records of long transactions beyond the newest 100,000.
 
 create function bds_change_log.add_counts(counts jsonb, more jsonb)
     returns jsonb

@@ -39,7 +39,7 @@ as $$
     ) end;
 $$;
 comment on function bds_past.time_of(text, bigint) is
-    'The time of a version: that of its change; -infinity for version 0. NAME_VERSION in app/database/past.py computes the same';
+    'The time of a version: that of its change; -infinity for version 0';
 
 create function bds_past.begin_of(entity text, ordinal int default null)
     returns timestamptz
@@ -51,6 +51,26 @@ create function bds_past.begin_of(entity text, ordinal int default null)
     );
 comment on function bds_past.begin_of(text, int) is
     'The time at which an entity, or a column of its table, was first registered; -infinity if the table had no rows yet';
+
+create function bds_past.is_registered(company text, entity text, version bigint)
+    returns boolean
+    language sql
+    stable
+as $$
+    select coalesce(
+        bds_past.begin_of(entity) <= case
+            when version > 0 then bds_past.time_of(company, version)
+            -- the empty company: an entity that had rows before is registered if they were those of others
+            else least(
+                (select c.created_at from bds.companies c where c.id = company),
+                (select l.created_at from bds.change_log l where l.company_id = company and l.id = 1))
+        end,
+        true
+    );
+$$;
+comment on function bds_past.is_registered(text, text, bigint) is
+    'Whether an entity was registered at a version of a company, so that the log has all changes of its rows since; true for no '
+    'entity';
 
 create function bds_past.is_then(entity text)
     returns text

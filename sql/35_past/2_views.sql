@@ -4,7 +4,7 @@
 --     E_unchanged   rows that have not changed since that version, read through the indexes of the table, as current rows are
 --     E_changed     rows that have, rebuilt from all changes since
 --
--- or, where the version is deep (past.is_deep), of
+-- or, where many changes have followed (past.is_deep), of
 --
 --     E_present     rows that exist now, each rebuilt by itself from its own changes since
 --     E_deleted     rows that do not
@@ -12,12 +12,14 @@
 -- so that in the order of ids no row waits for the changes of others.  E_replaced has the values that later changes have replaced,
 -- null for others: together with an index of the table it tells which rows may have had a value.
 --
--- Settings of the session that the views read; app/database/past.py sets them:
+-- E_diff and E_ends (4_difference.sql) have the rows that differ, E_versions (5_periods.sql) the versions of rows.
+--
+-- Settings of the session that the views read; app/database/past.py and bds_past.set_end set them:
 --     bds.company
 --     bds.version           the id of a change, or 0
 --     bds.version_time      when this change was logged: no later change is older, which bounds the months that are read
 --     bds.moment            the time of which the state is asked; columns and entities that came later are missing
---     bds.later             the number of changes of the company since, if there were no gaps
+--     bds.later             the number of changes of the company since
 --     bds.since, bds.since_time   the earlier end of a difference (4_difference.sql), as bds.version and bds.version_time
 -- bds.version_is_whole is read by queries only (app/query/sql/past.py): whether the transaction of the change ends with it.
 
@@ -56,11 +58,11 @@ create function bds_past.in_session(parts text)
     immutable
     return replace(replace(replace(replace(replace(replace(
         parts, '$1', $sql$current_setting('bds.company', true)$sql$),
-        '$2', $sql$current_setting('bds.version', true)::bigint$sql$),
-        '$3', $sql$current_setting('bds.version_time', true)::timestamptz$sql$),
-        '$4', $sql$current_setting('bds.moment', true)::timestamptz$sql$),
-        '$5', $sql$current_setting('bds.since', true)::bigint$sql$),
-        '$6', $sql$current_setting('bds.since_time', true)::timestamptz$sql$
+        '$2', $sql$nullif(current_setting('bds.version', true), '')::bigint$sql$),
+        '$3', $sql$nullif(current_setting('bds.version_time', true), '')::timestamptz$sql$),
+        '$4', $sql$nullif(current_setting('bds.moment', true), '')::timestamptz$sql$),
+        '$5', $sql$nullif(current_setting('bds.since', true), '')::bigint$sql$),
+        '$6', $sql$nullif(current_setting('bds.since_time', true), '')::timestamptz$sql$
     );
 comment on function bds_past.in_session(text) is
     'SQL with $1 to $6 replaced by the settings of the session; the planner evaluates current_setting() only where it stands in '

@@ -13,6 +13,7 @@ create function bds_past.difference_scope(this bds.entities)
 as $$
     select jsonb_build_object(
         'entity', this.name, 'table', this.table_name::text, 'updated_at', bds_past.updated_at(),
+        'fitted', bds_past.fitted(this.name),
         'present', format('json_object(%s returning json)::jsonb', bds_change_log.row_members(this, 't')),
         'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('c.row_id', '$2', '$3'))),
         'between', bds_past.merged(
@@ -42,12 +43,12 @@ create function bds_past.difference(this bds.entities)
     stable
 as $$
     select bds_impl.expand($sql$
-select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
     case
         when e.state is null and l.state is not null then 'create'
         when l.state is null and e.state is not null then 'delete'
         when l.state is not null then 'update'
-    end as operation
+    end as "@operation"
     {each fields}
     , n.{field:I}, o.{field:I} as "@{n}"
     {end fields}
@@ -57,7 +58,7 @@ cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then {present} end
         when g.first_id is distinct from g.created_id
-            then {present} || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', {updated_at})
+            then {present} || {fitted} || jsonb_build_object('id', c.row_id, 'updatedAt', {updated_at})
     end{each late} - case when $4 < {begins} then {field:L} else '' end{end late} as state
     from {later} g
     offset 0
@@ -65,7 +66,7 @@ cross join lateral (
 cross join lateral (
     select case
         when g.first_id is distinct from g.created_id
-            then coalesce(l.state, '{}') || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', {updated_at})
+            then coalesce(l.state, '{}') || {fitted} || jsonb_build_object('id', c.row_id, 'updatedAt', {updated_at})
     end{each late} - case when $6 < {begins} then {field:L} else '' end{end late} as state
     from {between} g
     offset 0
@@ -95,10 +96,10 @@ where c.company_id = $1 and c.entity = {entity:L} and c.id > $5 and c.id <= $2 a
     $sql$, bds_past.difference_scope(this));
 $$;
 comment on function bds_past.difference(bds.entities) is
-    'The query of the rows of an entity that changed between two versions: company_id, row_id, version (the last change in '
-    'between), operation (null for a row that came and went), columns (those that differ; of a create or delete all; none for a '
-    'row that does not differ), old and new (whole rows, null where there was none), and each field of the later end under its '
-    'name, of the earlier end under the number of its column, "@5"';
+    'The query of the rows of an entity that changed between two versions: company_id, row_id, "@version" (the last change in '
+    'between), "@operation" (null for a row that came and went), "@columns" (those that differ; of a create or delete all; none '
+    'for a row that does not differ), "@old" and "@new" (whole rows, null where there was none), and each field of the later end '
+    'under its name, of the earlier end under the number of its column, "@5"';
 
 create function bds_past.install_difference(this bds.entities)
     returns void
@@ -110,18 +111,18 @@ declare
     part  record;
 begin
     for part in values
-        ('ends', 'as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation",
-    d.columns as "@columns"
+        ('ends', 'as select d.company_id, d.row_id as "@id", d."@version", d."@operation", d."@columns"
     {each fields}
     , d.{field:I}, d."@{n}"
     {end fields}
-from ({rows}) d'),
-        ('diff', 'as select d.operation as "@operation", d.version as "@version", d.columns as "@columns"
+from ({rows}) d
+where (select past.require_registered({entity:L}))'),
+        ('diff', 'as select d."@operation", d."@version", d."@columns"
     {each fields}
-    , case when d.operation = ''delete'' then d."@{n}" else d.{field:I} end as {field:I}
+    , case when d."@operation" = ''delete'' then d."@{n}" else d.{field:I} end as {field:I}
     {end fields}
 from ({rows}) d
-where d.columns <> ''{}''')
+where (select past.require_registered({entity:L})) and d."@columns" <> ''{}''')
     loop
         view := format('past.%I', this.name || '_' || part.column1);
         perform bds_registry.make_view(view, this, bds_impl.expand(part.column2, scope));
@@ -180,13 +181,13 @@ begin
     until_at := bds_past.time_of(company, to_version);
     return query execute format(
         $sql$
-        select d.row_id, d.operation, d.columns,
-            case when d.operation <> 'create' then (select jsonb_object_agg(k, d.old -> k) from unnest(d.columns) k) end,
-            case when d.operation <> 'delete' then (select jsonb_object_agg(k, d.new -> k) from unnest(d.columns) k) end,
-            d.version
+        select d.row_id, d."@operation", d."@columns",
+            case when d."@operation" <> 'create' then (select jsonb_object_agg(k, d."@old" -> k) from unnest(d."@columns") k) end,
+            case when d."@operation" <> 'delete' then (select jsonb_object_agg(k, d."@new" -> k) from unnest(d."@columns") k) end,
+            d."@version"
         from (%s) d
-        where d.columns <> '{}'
-        order by d.version
+        where d."@columns" <> '{}'
+        order by d."@version"
         $sql$,
         bds_past.difference(this)
     )

@@ -1,7 +1,8 @@
 -- The versions of rows with the time for which each was valid, between two versions of the company.
 --
--- A row's changes, and one in place of what came before the log, follow each other: each begins a version of the row that the next
--- one ends.  The state of a version is the current row with the later changes undone.  $1 to $6 are as for a difference.
+-- A row's last change up to the earlier end (a row of nulls if there is none) and its later changes each begin a version of the
+-- row, which the next one ends.  The state of a version is the current row with the later changes undone.
+-- $1 to $6 are as for a difference.
 
 create function bds_past.periods_scope(this bds.entities)
     returns jsonb
@@ -25,8 +26,8 @@ create function bds_past.periods(this bds.entities)
     stable
 as $$
     select bds_impl.expand($sql$
-select c.company_id, c.row_id, v.id as version, v.created_at as valid_from,
-    case when v.next_id <= $2 then v.next_at end as valid_to, s.state
+select c.company_id, c.row_id, v.id as "@version", v.created_at as "@validFrom",
+    case when v.next_id <= $2 then v.next_at end as "@validTo", s.state as "@state"
     {each fields}
     , n.{field:I}
     {end fields}
@@ -56,9 +57,10 @@ cross join lateral (
 cross join lateral (
     select case
         when v.next_id is null then case when t.id is not null then {present} end
-        else {present} || coalesce(v.undone, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
+        else {present} || coalesce({fitted}, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
             when 'delete' then (v.undone ->> 'updatedAt')::timestamptz else v.updated_at end)
     end{each late} - case when v.next_at <= {begins} or $4 < {begins} then {field:L} else '' end{end late} as state
+    from (select v.undone) g (state)
     offset 0
 ) s
 cross join lateral (select {each fields|, }{value} as {field:I}{end fields} from (select s.state) g) n
@@ -67,9 +69,9 @@ where (v.id <= $2 or v.id is null) and v.operation is distinct from 'delete' and
     $sql$, bds_past.periods_scope(this));
 $$;
 comment on function bds_past.periods(bds.entities) is
-    'The query of the versions of an entity''s rows that were valid between two versions: company_id, row_id, version (the change '
-    'that began it, null for what was there before the log), valid_from, valid_to (null while it is valid at the later end), state '
-    '(the row) and each field';
+    'The query of the versions of an entity''s rows that were valid between two versions: company_id, row_id, "@version" (the '
+    'change that began it, null for what was there before the log), "@validFrom", "@validTo" (null while it is valid at the later '
+    'end), "@state" (the row) and each field';
 
 create function bds_past.install_periods(this bds.entities)
     returns void
@@ -79,11 +81,12 @@ declare
     view text := format('past.%I', this.name || '_versions');
 begin
     perform bds_registry.make_view(view, this, bds_impl.expand(
-        'as select p.version as "@version", p.valid_from as "@validFrom", p.valid_to as "@validTo"
+        'as select p."@version", p."@validFrom", p."@validTo"
     {each fields}
     , p.{field:I}
     {end fields}
-from ({rows}) p',
+from ({rows}) p
+where (select past.require_registered({entity:L}))',
         bds_past.periods_scope(this) || jsonb_build_object('rows', bds_past.in_session(bds_past.periods(this)))));
     perform bds_registry.run(format('grant select on %s to bds_operator, bds_reader', view));
     perform bds_registry.run(format('comment on column %s.%I is %L', view, c.name, c.description))
@@ -126,8 +129,8 @@ begin
     until_at := bds_past.time_of(company, to_version);
     return query execute format(
         $sql$
-        select p.row_id, p.version, p.valid_from, p.valid_to,
-            (select jsonb_object_agg(k, p.state -> k) from unnest(%L::text[]) k where p.state ? k)
+        select p.row_id, p."@version", p."@validFrom", p."@validTo",
+            (select jsonb_object_agg(k, p."@state" -> k) from unnest(%L::text[]) k where p."@state" ? k)
         from (%s) p
         $sql$,
         bds_past.periods_scope(this) ->> 'names', bds_past.periods(this)

@@ -98,15 +98,16 @@ begin
         from bds.change_log l
         where l.company_id = company and l.id in (version, version + 1) and l.created_at >= logged_at
     );
-    if entity is not null and version > 0 and bds_past.begin_of(entity) > logged_at then
+    if version is not null and not bds_past.is_registered(company, entity, version) then
         registered_id := bds_past.registered_at(company, entity);
     end if;
 end
 $$;
 comment on function bds_service.find_version(text, bigint, timestamptz, text, text) is
-    'A version by its id, as of a time or by its name, else the last one: its id and time (null if there is no such name, or a '
-    'change was dropped meanwhile), the time whose columns its rows have, the first change that is kept and the last one, the '
-    'number of the last erasure; is_to_come and is_unsure of a time: it lies ahead, or before what is kept; is_whole: the version '
+    'A version by its id, as of a time or by its name, else the last one: its id (null if there is no such name, or a '
+    'change was dropped meanwhile) and time, the time whose columns its rows have, the first change that is kept and the '
+    'last one, the number of the last erasure; is_to_come and is_unsure of a time: it lies ahead, or before what is kept; '
+    'is_whole: the version '
     'does not split the changes of a transaction; registered_id: the first version at which an entity is registered, null if it '
     'was at the version';
 
@@ -157,17 +158,36 @@ comment on function bds.version_of(text, text) is
     'Raises BD005 for what is none of these, BD002 for a name that nobody has given and for what is in the future, BD006 for what '
     'is no longer kept';
 
+create or replace function past.require_registered(entity text)
+    returns boolean
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    company text := nullif(current_setting('bds.company', true), '');
+    version bigint := nullif(current_setting('bds.since', true), '');
+begin
+    if version is not null and not bds_past.is_registered(company, entity, version) then
+        perform bds_past.check_range(company, version, version, entity);
+    end if;
+    return true;
+end
+$$;
+comment on function past.require_registered(text) is
+    'Raises BD006 unless an entity was registered at the earlier version that the session has named';
+
 create function bds_past.check_range(company text, from_version bigint, to_version bigint, entity text default null)
     returns void
     language plpgsql
     stable
 as $$
 declare
-    begins timestamptz := bds_past.begin_of(entity);
-    first  bigint;
+    first bigint;
 begin
     perform bds_past.check_version(company, from_version), bds_past.check_version(company, to_version);
-    if begins > bds_past.time_of(company, from_version) and from_version > 0 then
+    if not bds_past.is_registered(company, entity, from_version) then
         first := bds_past.registered_at(company, entity);
         raise exception using
             errcode = 'BD006', detail = jsonb_build_object('firstId', first),

@@ -25,7 +25,7 @@
 --     hash         hash_numeric_extended             the function of (value, seed)
 --     tells, says  false, x."=price" is not null     whether it distinguishes lines; whether its value does
 --     was          (r.known ->> 'price')::numeric    the value in that record of the log; left, waited: of r.left_as, w.waiting
---     is_altered   false                             the log may have values of other types; fits: that of r.known is one of this
+--     is_altered   false                             the log may have values that the type lacks; fits: that of r.known is one
 --     kept         t.price                           without a stored row the default
 --
 -- A reference, such as products.category, has also
@@ -197,8 +197,8 @@ as $$
     from bds.fields f
     join bds_impl.types t on t.name = f.stored
     cross join lateral (
-        -- the log may have values of an earlier type
-        select exists (
+        -- the log may have values of an earlier type; and an enum or a domain may take other values than it did
+        select c.sql_type <> c.base_type or exists (
             select from bds.column_history h where h.entity = c.entity and h.ordinal = c.ordinal and h.until < 'infinity'
         ) as is_altered
     ) a

@@ -168,8 +168,9 @@ create function bds_revert.read_scope(import bds.imports, since timestamptz)
     language plpgsql
 as $$
 declare
-    child record;
-    added bigint := 1;
+    version bigint := bds_revert.version_before(import.company_id, import.undoes);
+    child   record;
+    added   bigint := 1;
 begin
     insert into pg_temp.revert_scope (entity, id)
     select e, null from jsonb_array_elements_text(coalesce(import.undoes -> 'entities', '[]')) e
@@ -193,10 +194,15 @@ begin
                     select null::bigint as id from parents p where p.id is null
                     union
                     select t.id from {table} t where t.company_id = $1 and t.{column:I} in (select p.id from parents p)
-                    union  -- former children
+                    union  -- those that were children then: not those that came and went in between
                     select l.row_id from bds.change_log l
                     where l.company_id = $1 and l.entity = {child:L} and l.created_at >= $2
                         and (l.old ->> {field:L})::bigint in (select p.id from parents p)
+                        and l.id = (
+                            select min(o.id) from bds.change_log o
+                            where o.row_id = l.row_id and o.company_id = $1 and o.entity = {child:L} and o.id > $3
+                                and o.created_at >= $2 and (o.operation = 'create' or o.old ? {field:L})
+                        )
                 ) c
                 where not exists (
                     select from pg_temp.revert_scope s where s.entity = {child:L} and s.id is not distinct from c.id
@@ -204,7 +210,7 @@ begin
                 $sql$,
                 'parent', child.entity, 'child', child.target, 'table', child.table_name::text, 'column', child.column_name,
                 'field', child.field
-            ) using import.company_id, coalesce(since, 'infinity');
+            ) using import.company_id, coalesce(since, 'infinity'), version;
             get diagnostics added = row_count;
             exit when added > 0;
         end loop;

@@ -1,4 +1,5 @@
--- The schema is made anew with its functions whenever a file of this folder changes: nothing outside it may depend on them.
+-- The schema is made anew with its functions whenever a file of this folder changes: no view and no SQL-standard body
+-- outside it may depend on them.
 
 drop schema if exists bds_audit cascade;
 create schema bds_audit;

@@ -110,6 +110,54 @@ def test_the_versions_between_two_moments_are_the_rows_of_every_moment(acme: Ope
     assert acme.rows("select * from bds.versions_between('acme', 'stores', %s, %s)", (last, last))
 
 
+def test_rows_from_before_a_registration_are_in_no_difference(acme: Operator) -> None:
+    """Not said to be whole: neither from version 0 on; a company that came later has its difference from there."""
+    acme.connection.execute(TABLE.replace("data.stores", "data.depots").encode())
+    acme.connection.execute("insert into data.depots (company_id, code, updated_at) values ('acme', 'D1', now())")
+    acme.connection.execute("select bds.register('data.depots')")
+    acme.write("acme", "insert into data.depots (code) values ('D2')")
+    [(last,)] = acme.rows(VERSION)
+    for since in (0, 1):
+        with pytest.raises(psycopg.Error) as refused:
+            acme.rows("select * from bds.diff('acme', 'depots', %s, %s)", (since, last))
+        assert (refused.value.sqlstate, refused.value.diag.message_detail) == ("BD006", f'{{"firstId": {last}}}')
+        for view in ("diff", "versions"):
+            with pytest.raises(psycopg.Error, match=f"depots was not registered at version {since}"), acme.connection.transaction():
+                acme.connection.execute("select bds.set_range('acme', %s, %s)", (since, last))
+                acme.connection.execute(f"select * from past.depots_{view}".encode())
+    assert acme.rows("select count(*) from past.depots_diff") == [(0,)], "a session that names no version any more"
+    acme.company("later")
+    acme.write("later", "insert into data.depots (code) values ('D3')")
+    assert acme.rows("select operation from bds.diff('later', 'depots', 0, 1)") == [("create",)]
+
+
+def test_a_column_may_have_any_name_and_differences_have_the_present_types(acme: Operator) -> None:
+    names = ("state", "version", "operation", "columns", "old", "new", "row", "valid_from")
+    columns = ", ".join(f'"{name}" text' for name in names)
+    table = TABLE.replace("data.stores", "data.clash").replace("code ", f"{columns}, code ", 1)
+    acme.connection.execute(table.encode())
+    acme.connection.execute("select bds.register('data.clash')")
+    acme.write("acme", "insert into data.clash (code, state, version) values ('a', '1', '12')")
+    acme.write("acme", "update data.clash set state = '2', version = '13'")
+    acme.connection.execute(DROP_VIEWS.replace("stores", "clash").encode())
+    acme.connection.execute("alter table data.clash alter version type int using version::int; select bds.register('data.clash')")
+    acme.write("acme", "update data.clash set version = 14")
+    [(last,)] = acme.rows(VERSION)
+    [(id, first)] = acme.rows("select row_id, id from bds.changes where entity = 'clash' and operation = 'create'")
+    [(operation, changed, old, new)] = acme.rows(
+        "select operation, columns, old, new from bds.diff('acme', 'clash', %s, %s)", (first, last)
+    )
+    assert (operation, changed, old, new) == (
+        "update", ["state", "version"], {"state": "1", "version": 12}, {"state": "2", "version": 14},
+    )  # fmt: skip
+    between = "select version, \"row\" from bds.versions_between('acme', 'clash', %s, %s)"
+    for version, row in acme.rows(between, (first, last)):
+        assert acme.rows("select bds.row_at('acme', 'clash', %s, %s)", (id, version)) == [(row,)]
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_range('acme', %s, %s)", (first, last))
+        assert acme.rows('select "@operation", state, version from past.clash_diff') == [("update", "2", 14)]
+
+
 def test_erased_values_are_null_in_the_past(acme: Operator) -> None:
     acme.write("acme", "update data.stores set city = 'Bonn'")
     acme.write("acme", "delete from data.stores")

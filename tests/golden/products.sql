@@ -617,7 +617,7 @@ create or replace view past.products as select t.company_id as company_id,
     t.category_id as "categoryId",
     t.unit_id as "unitId",
     t.updated_at as "updatedAt"
-from data.products t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0) and not (select past.is_deep('products'))
+from data.products t where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.row_id = t.id + 0) and not (select past.is_deep('products'))
 union all
 select t.company_id as company_id,
     t.id as id,
@@ -634,8 +634,8 @@ from data.products t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
-    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('products'))
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('products'))
 union all
 select current_setting('bds.company', true) as company_id,
     c.row_id as id,
@@ -650,17 +650,17 @@ select current_setting('bds.company', true) as company_id,
     case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
 from (
     select distinct l.row_id
-    from past.ranges_with(current_setting('bds.company', true), 'products', current_setting('bds.version', true)::bigint) r
-    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    from past.ranges_with(current_setting('bds.company', true), 'products', nullif(current_setting('bds.version', true), '')::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
     where l.operation = 'delete' and not exists (select from data.products t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
 ) c
 cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
-where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('products'))
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('products'))
 union all
 select g.company_id as company_id,
     g.row_id as id,
@@ -676,13 +676,13 @@ select g.company_id as company_id,
 from (
     select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
         min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
-    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     group by l.company_id, l.row_id
     -- a row whose first later change creates it did not exist
     having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
 ) g
 left join data.products t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
-where current_setting('bds.moment', true)::timestamptz > '-infinity' and not (select past.is_deep('products'));
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and not (select past.is_deep('products'));
 
 alter view past.products owner to bds_owner;
 
@@ -728,13 +728,13 @@ create or replace view past.products_changed as select g.company_id as company_i
 from (
     select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
         min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
-    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     group by l.company_id, l.row_id
     -- a row whose first later change creates it did not exist
     having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
 ) g
 left join data.products t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
-where current_setting('bds.moment', true)::timestamptz > '-infinity';
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity';
 
 alter view past.products_changed owner to bds_owner;
 
@@ -779,17 +779,17 @@ create or replace view past.products_deleted as select current_setting('bds.comp
     case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
 from (
     select distinct l.row_id
-    from past.ranges_with(current_setting('bds.company', true), 'products', current_setting('bds.version', true)::bigint) r
-    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    from past.ranges_with(current_setting('bds.company', true), 'products', nullif(current_setting('bds.version', true), '')::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
     where l.operation = 'delete' and not exists (select from data.products t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
 ) c
 cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
-where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
 
 alter view past.products_deleted owner to bds_owner;
 
@@ -836,8 +836,8 @@ from data.products t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
-    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
 
 alter view past.products_present owner to bds_owner;
 
@@ -880,7 +880,7 @@ create or replace view past.products_replaced as select g.company_id as company_
     (g.state ->> 'categoryId')::bigint as "categoryId",
     (g.state ->> 'unitId')::bigint as "unitId",
     (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
-from (select l.company_id, l.id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+from (select l.company_id, l.id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz) g;
 
 alter view past.products_replaced owner to bds_owner;
 
@@ -923,7 +923,7 @@ create or replace view past.products_unchanged as select t.company_id as company
     t.category_id as "categoryId",
     t.unit_id as "unitId",
     t.updated_at as "updatedAt"
-from data.products t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0);
+from data.products t where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.row_id = t.id + 0);
 
 alter view past.products_unchanged owner to bds_owner;
 
@@ -957,8 +957,7 @@ grant select on past.products_unchanged to bds_operator, bds_reader;
 
 comment on column past.products_replaced."@id" is 'The change that has replaced the values';
 
-create or replace view past.products_ends as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation",
-    d.columns as "@columns"
+create or replace view past.products_ends as select d.company_id, d.row_id as "@id", d."@version", d."@operation", d."@columns"
     , d.id, d."@2"
     , d.code, d."@3"
     , d.name, d."@4"
@@ -969,12 +968,12 @@ create or replace view past.products_ends as select d.company_id, d.row_id as "@
     , d."categoryId", d."@9"
     , d."unitId", d."@10"
     , d."updatedAt", d."@11"
-from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
     case
         when e.state is null and l.state is not null then 'create'
         when l.state is null and e.state is not null then 'delete'
         when l.state is not null then 'update'
-    end as operation
+    end as "@operation"
     , n.id, o.id as "@2"
     , n.code, o.code as "@3"
     , n.name, o.name as "@4"
@@ -997,7 +996,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
     offset 0
 ) l
@@ -1010,7 +1009,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1052,11 +1051,12 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id > c.id and l.id <= nullif(current_setting('bds.version', true), '')::bigint and l.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     )
-    ) d;
+    ) d
+where (select past.require_registered('products'));
 
 alter view past.products_ends owner to bds_owner;
 
@@ -1116,23 +1116,23 @@ comment on column past.products_ends."@10" is 'unitId as of the earlier version'
 
 comment on column past.products_ends."@11" is 'updatedAt as of the earlier version';
 
-create or replace view past.products_diff as select d.operation as "@operation", d.version as "@version", d.columns as "@columns"
-    , case when d.operation = 'delete' then d."@2" else d.id end as id
-    , case when d.operation = 'delete' then d."@3" else d.code end as code
-    , case when d.operation = 'delete' then d."@4" else d.name end as name
-    , case when d.operation = 'delete' then d."@5" else d.description end as description
-    , case when d.operation = 'delete' then d."@6" else d.barcode end as barcode
-    , case when d.operation = 'delete' then d."@7" else d.price end as price
-    , case when d.operation = 'delete' then d."@8" else d.active end as active
-    , case when d.operation = 'delete' then d."@9" else d."categoryId" end as "categoryId"
-    , case when d.operation = 'delete' then d."@10" else d."unitId" end as "unitId"
-    , case when d.operation = 'delete' then d."@11" else d."updatedAt" end as "updatedAt"
-from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+create or replace view past.products_diff as select d."@operation", d."@version", d."@columns"
+    , case when d."@operation" = 'delete' then d."@2" else d.id end as id
+    , case when d."@operation" = 'delete' then d."@3" else d.code end as code
+    , case when d."@operation" = 'delete' then d."@4" else d.name end as name
+    , case when d."@operation" = 'delete' then d."@5" else d.description end as description
+    , case when d."@operation" = 'delete' then d."@6" else d.barcode end as barcode
+    , case when d."@operation" = 'delete' then d."@7" else d.price end as price
+    , case when d."@operation" = 'delete' then d."@8" else d.active end as active
+    , case when d."@operation" = 'delete' then d."@9" else d."categoryId" end as "categoryId"
+    , case when d."@operation" = 'delete' then d."@10" else d."unitId" end as "unitId"
+    , case when d."@operation" = 'delete' then d."@11" else d."updatedAt" end as "updatedAt"
+from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
     case
         when e.state is null and l.state is not null then 'create'
         when l.state is null and e.state is not null then 'delete'
         when l.state is not null then 'update'
-    end as operation
+    end as "@operation"
     , n.id, o.id as "@2"
     , n.code, o.code as "@3"
     , n.name, o.name as "@4"
@@ -1155,7 +1155,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
     offset 0
 ) l
@@ -1168,7 +1168,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1210,12 +1210,12 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id > c.id and l.id <= nullif(current_setting('bds.version', true), '')::bigint and l.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     )
     ) d
-where d.columns <> '{}';
+where (select past.require_registered('products')) and d."@columns" <> '{}';
 
 alter view past.products_diff owner to bds_owner;
 
@@ -1251,7 +1251,7 @@ comment on column past.products_diff."@operation" is 'create, update or delete';
 
 comment on column past.products_diff."@version" is 'The row''s last change between the two versions';
 
-create or replace view past.products_versions as select p.version as "@version", p.valid_from as "@validFrom", p.valid_to as "@validTo"
+create or replace view past.products_versions as select p."@version", p."@validFrom", p."@validTo"
     , p.id
     , p.code
     , p.name
@@ -1262,8 +1262,8 @@ create or replace view past.products_versions as select p.version as "@version",
     , p."categoryId"
     , p."unitId"
     , p."updatedAt"
-from (select c.company_id, c.row_id, v.id as version, v.created_at as valid_from,
-    case when v.next_id <= current_setting('bds.version', true)::bigint then v.next_at end as valid_to, s.state
+from (select c.company_id, c.row_id, v.id as "@version", v.created_at as "@validFrom",
+    case when v.next_id <= nullif(current_setting('bds.version', true), '')::bigint then v.next_at end as "@validTo", s.state as "@state"
     , n.id
     , n.code
     , n.name
@@ -1277,7 +1277,7 @@ from (select c.company_id, c.row_id, v.id as version, v.created_at as valid_from
 from (
     select t.company_id, t.id as row_id from data.products t where t.company_id = current_setting('bds.company', true)
     union
-    select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.operation = 'delete'
+    select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.operation = 'delete'
 ) c
 left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
@@ -1285,10 +1285,10 @@ cross join lateral (
         lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,
         past.merge(k.old) over (newest_first rows between unbounded preceding and 1 preceding) as undone
     from (
-        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz
+        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz
         union all
         (
-            select l.id, l.operation, l.created_at, null::timestamptz as last_updated_at, null::jsonb as old from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id <= current_setting('bds.since', true)::bigint and l.created_at <= current_setting('bds.since_time', true)::timestamptz and l.created_at >= '-infinity'
+            select l.id, l.operation, l.created_at, null::timestamptz as last_updated_at, null::jsonb as old from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id <= nullif(current_setting('bds.since', true), '')::bigint and l.created_at <= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.created_at >= '-infinity'
             union all
             select null::bigint as id, null::bds.operation as operation, null::timestamptz as created_at,
                 null::timestamptz as last_updated_at, null::jsonb as old
@@ -1300,15 +1300,17 @@ cross join lateral (
 cross join lateral (
     select case
         when v.next_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb end
-        else json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(v.undone, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
+        else json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(g.state, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
             when 'delete' then (v.undone ->> 'updatedAt')::timestamptz else v.updated_at end)
     end as state
+    from (select v.undone) g (state)
     offset 0
 ) s
 cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'name')::text as name, (g.state ->> 'description')::text as description, (g.state ->> 'barcode')::text as barcode, (g.state ->> 'price')::numeric as price, (g.state ->> 'active')::boolean as active, (g.state ->> 'categoryId')::bigint as "categoryId", (g.state ->> 'unitId')::bigint as "unitId", (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select s.state) g) n
-where (v.id <= current_setting('bds.version', true)::bigint or v.id is null) and v.operation is distinct from 'delete' and s.state is not null
+where (v.id <= nullif(current_setting('bds.version', true), '')::bigint or v.id is null) and v.operation is distinct from 'delete' and s.state is not null
     and (v.id is not null or v.next_operation is distinct from 'create')
-    ) p;
+    ) p
+where (select past.require_registered('products'));
 
 alter view past.products_versions owner to bds_owner;
 

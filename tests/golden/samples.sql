@@ -785,7 +785,7 @@ create or replace view past.samples as select t.company_id as company_id,
     t.document::text as document,
     t.level::integer as level,
     t.updated_at as "updatedAt"
-from data.samples t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0) and not (select past.is_deep('samples'))
+from data.samples t where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.row_id = t.id + 0) and not (select past.is_deep('samples'))
 union all
 select t.company_id as company_id,
     t.id as id,
@@ -816,8 +816,8 @@ from data.samples t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
-    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('samples'))
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('samples'))
 union all
 select current_setting('bds.company', true) as company_id,
     c.row_id as id,
@@ -846,17 +846,17 @@ select current_setting('bds.company', true) as company_id,
     case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
 from (
     select distinct l.row_id
-    from past.ranges_with(current_setting('bds.company', true), 'samples', current_setting('bds.version', true)::bigint) r
-    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    from past.ranges_with(current_setting('bds.company', true), 'samples', nullif(current_setting('bds.version', true), '')::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
     where l.operation = 'delete' and not exists (select from data.samples t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
 ) c
 cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
-where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('samples'))
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('samples'))
 union all
 select g.company_id as company_id,
     g.row_id as id,
@@ -886,13 +886,13 @@ select g.company_id as company_id,
 from (
     select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
         min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
-    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     group by l.company_id, l.row_id
     -- a row whose first later change creates it did not exist
     having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
 ) g
 left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
-where current_setting('bds.moment', true)::timestamptz > '-infinity' and not (select past.is_deep('samples'));
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and not (select past.is_deep('samples'));
 
 alter view past.samples owner to bds_owner;
 
@@ -980,13 +980,13 @@ create or replace view past.samples_changed as select g.company_id as company_id
 from (
     select l.company_id, l.row_id, past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at,
         min(l.id) as first_id, min(l.id) filter (where l.operation = 'delete') as deleted_id
-    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+    from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     group by l.company_id, l.row_id
     -- a row whose first later change creates it did not exist
     having min(l.id) is distinct from min(l.id) filter (where l.operation = 'create')
 ) g
 left join data.samples t on t.company_id = current_setting('bds.company', true) and t.id = g.row_id
-where current_setting('bds.moment', true)::timestamptz > '-infinity';
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity';
 
 alter view past.samples_changed owner to bds_owner;
 
@@ -1073,17 +1073,17 @@ create or replace view past.samples_deleted as select current_setting('bds.compa
     case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end as "updatedAt"
 from (
     select distinct l.row_id
-    from past.ranges_with(current_setting('bds.company', true), 'samples', current_setting('bds.version', true)::bigint) r
-    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
+    from past.ranges_with(current_setting('bds.company', true), 'samples', nullif(current_setting('bds.version', true), '')::bigint) r
+    cross join lateral (select l.* from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.id >= r.first_id and l.id <= r.last_id offset 0) l
     where l.operation = 'delete' and not exists (select from data.samples t where t.company_id = current_setting('bds.company', true) and t.id = l.row_id)
 ) c
 cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
-where current_setting('bds.moment', true)::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
+where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
 
 alter view past.samples_deleted owner to bds_owner;
 
@@ -1172,8 +1172,8 @@ from data.samples t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
-    ) g where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+    ) g where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
 
 alter view past.samples_present owner to bds_owner;
 
@@ -1258,7 +1258,7 @@ create or replace view past.samples_replaced as select g.company_id as company_i
     (nullif(g.state -> 'document', 'null'))::text as document,
     (g.state ->> 'level')::integer as level,
     (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt"
-from (select l.company_id, l.id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz) g;
+from (select l.company_id, l.id, l.row_id, l.old as state from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz) g;
 
 alter view past.samples_replaced owner to bds_owner;
 
@@ -1343,7 +1343,7 @@ create or replace view past.samples_unchanged as select t.company_id as company_
     t.document::text as document,
     t.level::integer as level,
     t.updated_at as "updatedAt"
-from data.samples t where t.company_id = current_setting('bds.company', true) and current_setting('bds.moment', true)::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz and l.row_id = t.id + 0);
+from data.samples t where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and not exists (select 1 from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz and l.row_id = t.id + 0);
 
 alter view past.samples_unchanged owner to bds_owner;
 
@@ -1405,8 +1405,7 @@ grant select on past.samples_unchanged to bds_operator, bds_reader;
 
 comment on column past.samples_replaced."@id" is 'The change that has replaced the values';
 
-create or replace view past.samples_ends as select d.company_id, d.row_id as "@id", d.version as "@version", d.operation as "@operation",
-    d.columns as "@columns"
+create or replace view past.samples_ends as select d.company_id, d.row_id as "@id", d."@version", d."@operation", d."@columns"
     , d.id, d."@2"
     , d.code, d."@3"
     , d.words, d."@4"
@@ -1431,12 +1430,12 @@ create or replace view past.samples_ends as select d.company_id, d.row_id as "@i
     , d.document, d."@23"
     , d.level, d."@24"
     , d."updatedAt", d."@25"
-from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
     case
         when e.state is null and l.state is not null then 'create'
         when l.state is null and e.state is not null then 'delete'
         when l.state is not null then 'update'
-    end as operation
+    end as "@operation"
     , n.id, o.id as "@2"
     , n.code, o.code as "@3"
     , n.words, o.words as "@4"
@@ -1473,7 +1472,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
     offset 0
 ) l
@@ -1486,7 +1485,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1570,11 +1569,12 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id > c.id and l.id <= nullif(current_setting('bds.version', true), '')::bigint and l.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     )
-    ) d;
+    ) d
+where (select past.require_registered('samples'));
 
 alter view past.samples_ends owner to bds_owner;
 
@@ -1690,37 +1690,37 @@ comment on column past.samples_ends."@24" is 'level as of the earlier version';
 
 comment on column past.samples_ends."@25" is 'updatedAt as of the earlier version';
 
-create or replace view past.samples_diff as select d.operation as "@operation", d.version as "@version", d.columns as "@columns"
-    , case when d.operation = 'delete' then d."@2" else d.id end as id
-    , case when d.operation = 'delete' then d."@3" else d.code end as code
-    , case when d.operation = 'delete' then d."@4" else d.words end as words
-    , case when d.operation = 'delete' then d."@5" else d.short end as short
-    , case when d.operation = 'delete' then d."@6" else d.padded end as padded
-    , case when d.operation = 'delete' then d."@7" else d.mood end as mood
-    , case when d.operation = 'delete' then d."@8" else d.feeling end as feeling
-    , case when d.operation = 'delete' then d."@9" else d.small end as small
-    , case when d.operation = 'delete' then d."@10" else d.whole end as whole
-    , case when d.operation = 'delete' then d."@11" else d.long end as long
-    , case when d.operation = 'delete' then d."@12" else d.amount end as amount
-    , case when d.operation = 'delete' then d."@13" else d.free end as free
-    , case when d.operation = 'delete' then d."@14" else d.single end as single
-    , case when d.operation = 'delete' then d."@15" else d.double end as double
-    , case when d.operation = 'delete' then d."@16" else d.flag end as flag
-    , case when d.operation = 'delete' then d."@17" else d.day end as day
-    , case when d.operation = 'delete' then d."@18" else d.clock end as clock
-    , case when d.operation = 'delete' then d."@19" else d.at end as at
-    , case when d.operation = 'delete' then d."@20" else d.span end as span
-    , case when d.operation = 'delete' then d."@21" else d.key end as key
-    , case when d.operation = 'delete' then d."@22" else d.octets end as octets
-    , case when d.operation = 'delete' then d."@23" else d.document end as document
-    , case when d.operation = 'delete' then d."@24" else d.level end as level
-    , case when d.operation = 'delete' then d."@25" else d."updatedAt" end as "updatedAt"
-from (select c.company_id, c.row_id, c.id as version, d.columns, l.state as new, e.state as old,
+create or replace view past.samples_diff as select d."@operation", d."@version", d."@columns"
+    , case when d."@operation" = 'delete' then d."@2" else d.id end as id
+    , case when d."@operation" = 'delete' then d."@3" else d.code end as code
+    , case when d."@operation" = 'delete' then d."@4" else d.words end as words
+    , case when d."@operation" = 'delete' then d."@5" else d.short end as short
+    , case when d."@operation" = 'delete' then d."@6" else d.padded end as padded
+    , case when d."@operation" = 'delete' then d."@7" else d.mood end as mood
+    , case when d."@operation" = 'delete' then d."@8" else d.feeling end as feeling
+    , case when d."@operation" = 'delete' then d."@9" else d.small end as small
+    , case when d."@operation" = 'delete' then d."@10" else d.whole end as whole
+    , case when d."@operation" = 'delete' then d."@11" else d.long end as long
+    , case when d."@operation" = 'delete' then d."@12" else d.amount end as amount
+    , case when d."@operation" = 'delete' then d."@13" else d.free end as free
+    , case when d."@operation" = 'delete' then d."@14" else d.single end as single
+    , case when d."@operation" = 'delete' then d."@15" else d.double end as double
+    , case when d."@operation" = 'delete' then d."@16" else d.flag end as flag
+    , case when d."@operation" = 'delete' then d."@17" else d.day end as day
+    , case when d."@operation" = 'delete' then d."@18" else d.clock end as clock
+    , case when d."@operation" = 'delete' then d."@19" else d.at end as at
+    , case when d."@operation" = 'delete' then d."@20" else d.span end as span
+    , case when d."@operation" = 'delete' then d."@21" else d.key end as key
+    , case when d."@operation" = 'delete' then d."@22" else d.octets end as octets
+    , case when d."@operation" = 'delete' then d."@23" else d.document end as document
+    , case when d."@operation" = 'delete' then d."@24" else d.level end as level
+    , case when d."@operation" = 'delete' then d."@25" else d."updatedAt" end as "updatedAt"
+from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
     case
         when e.state is null and l.state is not null then 'create'
         when l.state is null and e.state is not null then 'delete'
         when l.state is not null then 'update'
-    end as operation
+    end as "@operation"
     , n.id, o.id as "@2"
     , n.code, o.code as "@3"
     , n.words, o.words as "@4"
@@ -1757,7 +1757,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.version', true)::bigint and o.created_at >= current_setting('bds.version_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.version', true)::bigint and l.created_at >= current_setting('bds.version_time', true)::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
     ) g
     offset 0
 ) l
@@ -1770,7 +1770,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1854,12 +1854,12 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > current_setting('bds.since', true)::bigint and c.id <= current_setting('bds.version', true)::bigint and c.created_at >= current_setting('bds.since_time', true)::timestamptz and c.created_at <= current_setting('bds.version_time', true)::timestamptz
+where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.id > c.id and l.id <= current_setting('bds.version', true)::bigint and l.created_at <= current_setting('bds.version_time', true)::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id > c.id and l.id <= nullif(current_setting('bds.version', true), '')::bigint and l.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     )
     ) d
-where d.columns <> '{}';
+where (select past.require_registered('samples')) and d."@columns" <> '{}';
 
 alter view past.samples_diff owner to bds_owner;
 
@@ -1923,7 +1923,7 @@ comment on column past.samples_diff."@operation" is 'create, update or delete';
 
 comment on column past.samples_diff."@version" is 'The row''s last change between the two versions';
 
-create or replace view past.samples_versions as select p.version as "@version", p.valid_from as "@validFrom", p.valid_to as "@validTo"
+create or replace view past.samples_versions as select p."@version", p."@validFrom", p."@validTo"
     , p.id
     , p.code
     , p.words
@@ -1948,8 +1948,8 @@ create or replace view past.samples_versions as select p.version as "@version", 
     , p.document
     , p.level
     , p."updatedAt"
-from (select c.company_id, c.row_id, v.id as version, v.created_at as valid_from,
-    case when v.next_id <= current_setting('bds.version', true)::bigint then v.next_at end as valid_to, s.state
+from (select c.company_id, c.row_id, v.id as "@version", v.created_at as "@validFrom",
+    case when v.next_id <= nullif(current_setting('bds.version', true), '')::bigint then v.next_at end as "@validTo", s.state as "@state"
     , n.id
     , n.code
     , n.words
@@ -1977,7 +1977,7 @@ from (select c.company_id, c.row_id, v.id as version, v.created_at as valid_from
 from (
     select t.company_id, t.id as row_id from data.samples t where t.company_id = current_setting('bds.company', true)
     union
-    select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz and l.operation = 'delete'
+    select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.operation = 'delete'
 ) c
 left join lateral (select o.* from data.samples o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
@@ -1985,10 +1985,10 @@ cross join lateral (
         lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,
         past.merge(k.old) over (newest_first rows between unbounded preceding and 1 preceding) as undone
     from (
-        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > current_setting('bds.since', true)::bigint and o.created_at >= current_setting('bds.since_time', true)::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > current_setting('bds.since', true)::bigint and l.created_at >= current_setting('bds.since_time', true)::timestamptz
+        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz
         union all
         (
-            select l.id, l.operation, l.created_at, null::timestamptz as last_updated_at, null::jsonb as old from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id <= current_setting('bds.since', true)::bigint and l.created_at <= current_setting('bds.since_time', true)::timestamptz and l.created_at >= '-infinity'
+            select l.id, l.operation, l.created_at, null::timestamptz as last_updated_at, null::jsonb as old from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'samples' and l.id <= nullif(current_setting('bds.since', true), '')::bigint and l.created_at <= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.created_at >= '-infinity'
             union all
             select null::bigint as id, null::bds.operation as operation, null::timestamptz as created_at,
                 null::timestamptz as last_updated_at, null::jsonb as old
@@ -2000,15 +2000,17 @@ cross join lateral (
 cross join lateral (
     select case
         when v.next_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
-        else json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(v.undone, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
+        else json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(g.state, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
             when 'delete' then (v.undone ->> 'updatedAt')::timestamptz else v.updated_at end)
     end as state
+    from (select v.undone) g (state)
     offset 0
 ) s
 cross join lateral (select (g.state ->> 'id')::bigint as id, (g.state ->> 'code')::text as code, (g.state ->> 'words')::text as words, (g.state ->> 'short')::text as short, ((g.state ->> 'padded')::bpchar)::text as padded, (g.state ->> 'mood')::text as mood, (g.state ->> 'feeling')::text as feeling, (g.state ->> 'small')::smallint as small, (g.state ->> 'whole')::integer as whole, (g.state ->> 'long')::bigint as long, (g.state ->> 'amount')::numeric as amount, (g.state ->> 'free')::numeric as free, (g.state ->> 'single')::double precision as single, (g.state ->> 'double')::double precision as double, (g.state ->> 'flag')::boolean as flag, (g.state ->> 'day')::date as day, (g.state ->> 'clock')::time without time zone as clock, (g.state ->> 'at')::timestamp with time zone as at, (g.state ->> 'span')::interval as span, (g.state ->> 'key')::uuid as key, (g.state ->> 'octets')::bytea as octets, (nullif(g.state -> 'document', 'null'))::text as document, (g.state ->> 'level')::integer as level, (g.state ->> 'updatedAt')::timestamp with time zone as "updatedAt" from (select s.state) g) n
-where (v.id <= current_setting('bds.version', true)::bigint or v.id is null) and v.operation is distinct from 'delete' and s.state is not null
+where (v.id <= nullif(current_setting('bds.version', true), '')::bigint or v.id is null) and v.operation is distinct from 'delete' and s.state is not null
     and (v.id is not null or v.next_operation is distinct from 'create')
-    ) p;
+    ) p
+where (select past.require_registered('samples'));
 
 alter view past.samples_versions owner to bds_owner;
 
@@ -2536,8 +2538,8 @@ cross join lateral (
 ,         case when r.known ? 'words' then (r.known ->> 'words')::text else t.words end as words
 ,         case when r.known ? 'short' then (r.known ->> 'short')::character varying(4) else t.short end as short
 ,         case when r.known ? 'padded' then ((r.known ->> 'padded')::bpchar)::character(4) else t.padded end as padded
-,         case when r.known ? 'mood' then (r.known ->> 'mood')::data.mood::text else t.mood::text end as mood
-,         case when r.known ? 'feeling' then (r.known ->> 'feeling')::data.feeling::text else t.feeling::text end as feeling
+,         case when r.known ? 'mood' then case when pg_input_is_valid((r.known ->> 'mood')::text, 'data.mood') then (r.known ->> 'mood')::data.mood end::text else t.mood::text end as mood
+,         case when r.known ? 'feeling' then case when pg_input_is_valid((r.known ->> 'feeling')::text, 'data.feeling') then (r.known ->> 'feeling')::data.feeling end::text else t.feeling::text end as feeling
 ,         case when r.known ? 'small' then (r.known ->> 'small')::smallint else t.small end as small
 ,         case when r.known ? 'whole' then (r.known ->> 'whole')::integer else t.whole end as whole
 ,         case when r.known ? 'long' then (r.known ->> 'long')::bigint else t.long end as long
@@ -2553,7 +2555,7 @@ cross join lateral (
 ,         case when r.known ? 'key' then (r.known ->> 'key')::uuid else t.key end as key
 ,         case when r.known ? 'octets' then (r.known ->> 'octets')::bytea else t.octets end as octets
 ,         case when r.known ? 'document' then (nullif(r.known -> 'document', 'null'))::jsonb else t.document end as document
-,         case when r.known ? 'level' then (r.known ->> 'level')::data.level else t.level end as level
+,         case when r.known ? 'level' then case when pg_input_is_valid((r.known ->> 'level')::text, 'data.level') then (r.known ->> 'level')::data.level end else t.level end as level
     offset 0
 ) v
 cross join lateral (
@@ -2563,8 +2565,8 @@ cross join lateral (
         or case when r.left_as ? 'words' then t.words is distinct from (r.left_as ->> 'words')::text else false end
         or case when r.left_as ? 'short' then t.short is distinct from (r.left_as ->> 'short')::character varying(4) else false end
         or case when r.left_as ? 'padded' then t.padded is distinct from ((r.left_as ->> 'padded')::bpchar)::character(4) else false end
-        or case when r.left_as ? 'mood' then t.mood::text is distinct from (r.left_as ->> 'mood')::data.mood::text else false end
-        or case when r.left_as ? 'feeling' then t.feeling::text is distinct from (r.left_as ->> 'feeling')::data.feeling::text else false end
+        or case when r.left_as ? 'mood' then t.mood::text is distinct from case when pg_input_is_valid((r.left_as ->> 'mood')::text, 'data.mood') then (r.left_as ->> 'mood')::data.mood end::text else false end
+        or case when r.left_as ? 'feeling' then t.feeling::text is distinct from case when pg_input_is_valid((r.left_as ->> 'feeling')::text, 'data.feeling') then (r.left_as ->> 'feeling')::data.feeling end::text else false end
         or case when r.left_as ? 'small' then t.small is distinct from (r.left_as ->> 'small')::smallint else false end
         or case when r.left_as ? 'whole' then t.whole is distinct from (r.left_as ->> 'whole')::integer else false end
         or case when r.left_as ? 'long' then t.long is distinct from (r.left_as ->> 'long')::bigint else false end
@@ -2580,9 +2582,9 @@ cross join lateral (
         or case when r.left_as ? 'key' then t.key is distinct from (r.left_as ->> 'key')::uuid else false end
         or case when r.left_as ? 'octets' then t.octets is distinct from (r.left_as ->> 'octets')::bytea else false end
         or case when r.left_as ? 'document' then t.document is distinct from (nullif(r.left_as -> 'document', 'null'))::jsonb else false end
-        or case when r.left_as ? 'level' then t.level is distinct from (r.left_as ->> 'level')::data.level else false end
+        or case when r.left_as ? 'level' then t.level is distinct from case when pg_input_is_valid((r.left_as ->> 'level')::text, 'data.level') then (r.left_as ->> 'level')::data.level end else false end
         as is_not_as_left,
-        case when false then null end as unfit
+        case when false then null when not pg_input_is_valid((r.known ->> 'mood')::text, 'data.mood') then 'mood' when not pg_input_is_valid((r.known ->> 'feeling')::text, 'data.feeling') then 'feeling' when not pg_input_is_valid((r.known ->> 'level')::text, 'data.level') then 'level' end as unfit
 ) d
 cross join lateral (
     select case
@@ -3366,8 +3368,8 @@ begin
         , words = case when w.waiting ? 'words' then (w.waiting ->> 'words')::text else d.words end
         , short = case when w.waiting ? 'short' then (w.waiting ->> 'short')::character varying(4) else d.short end
         , padded = case when w.waiting ? 'padded' then ((w.waiting ->> 'padded')::bpchar)::character(4) else d.padded end
-        , mood = case when w.waiting ? 'mood' then (w.waiting ->> 'mood')::data.mood::text else d.mood end
-        , feeling = case when w.waiting ? 'feeling' then (w.waiting ->> 'feeling')::data.feeling::text else d.feeling end
+        , mood = case when w.waiting ? 'mood' then case when pg_input_is_valid((w.waiting ->> 'mood')::text, 'data.mood') then (w.waiting ->> 'mood')::data.mood end::text else d.mood end
+        , feeling = case when w.waiting ? 'feeling' then case when pg_input_is_valid((w.waiting ->> 'feeling')::text, 'data.feeling') then (w.waiting ->> 'feeling')::data.feeling end::text else d.feeling end
         , small = case when w.waiting ? 'small' then (w.waiting ->> 'small')::smallint else d.small end
         , whole = case when w.waiting ? 'whole' then (w.waiting ->> 'whole')::integer else d.whole end
         , long = case when w.waiting ? 'long' then (w.waiting ->> 'long')::bigint else d.long end
@@ -3383,7 +3385,7 @@ begin
         , key = case when w.waiting ? 'key' then (w.waiting ->> 'key')::uuid else d.key end
         , octets = case when w.waiting ? 'octets' then (w.waiting ->> 'octets')::bytea else d.octets end
         , document = case when w.waiting ? 'document' then (nullif(w.waiting -> 'document', 'null'))::jsonb else d.document end
-        , level = case when w.waiting ? 'level' then (w.waiting ->> 'level')::data.level else d.level end
+        , level = case when w.waiting ? 'level' then case when pg_input_is_valid((w.waiting ->> 'level')::text, 'data.level') then (w.waiting ->> 'level')::data.level end else d.level end
     from (
         select o.n, jsonb_object_agg(o.field, o.value) as waiting
         from pg_temp.revert_waits o where o.entity = 'samples' group by o.n having bool_or(o.is_alone) = $1

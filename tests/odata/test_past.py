@@ -302,6 +302,18 @@ def test_a_lookup_names_the_row_of_then(service: Service) -> None:
     assert service.ask("/c/demo/units/name:First").status == 400
 
 
+def test_a_row_is_found_by_the_time_of_its_change_then(service: Service) -> None:
+    service.operator.write("demo", "insert into data.units (id, code, name) values (80, 'time', 'T')")
+    version, row = last(service), service.ask("/api/odata/demo/units(80)").json
+    service.operator.write("demo", "update data.units set name = 'later' where id = 80")
+    for path in (
+        f"/api/odata/demo@{version}/units?$filter=updatedAt%20eq%20{row['updatedAt']}",
+        f"/c/demo/units?version={version}&filter=updatedAt%3D'{row['updatedAt']}'",
+    ):
+        reply = service.ask(path).json
+        assert [each["code"] for each in reply.get("value", reply.get("data"))] == ["time"], path
+
+
 def test_the_history_of_a_row_is_found_by_a_code_that_it_had_then(service: Service) -> None:
     write = service.operator.write
     write("demo", "insert into data.products (id, code, name) values (910, 'L1', 'first')")

@@ -137,6 +137,8 @@ def test_a_new_entity_is_described_at_once(service: Service, operator: Operator)
 
 def test_the_index_lists_what_answers(service: Service) -> None:
     index = service.ask("/c/demo").json
+    [(last,)] = service.operator.rows("select coalesce(max(last_id), 0) from bds.positions where company_id = 'demo'")
+    assert (index["version"], index["generation"], index["position"]) == (last, 1, str(last))
     assert {"name": "products", "url": "/c/demo/products"} in index["entities"]
     for each in index["entities"]:
         assert service.ask(each["url"]).status == 200

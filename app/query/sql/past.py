@@ -2,8 +2,8 @@
 
 An entity's rows as of the session's version are a view of schema `past`, a union of parts of which no index finds a rebuilt row by
 a value, and into which no join reaches.  So rows that are related to others are joined to them, which reads the view once and not
-once for each row.  Rows whose ids are known, and pages in the order of ids, are read from a second view, which rebuilds each row by
-itself; a third one has the values that later changes replaced: it tells the ids of rows that may have had a value.
+once for each row.  Rows whose ids are known, and pages in the order of ids, are read from E_present and E_deleted, which rebuild
+each row by itself; E_replaced has the values that later changes replaced: it tells the ids of rows that may have had a value.
 """
 
 from __future__ import annotations

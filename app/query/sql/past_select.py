@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from psycopg.sql import SQL, Composable, Composed, Literal
 
 from app.query.check.query import Expansion
-from app.query.check.tree import Column, Comparison, Constant, Expression, Junction
+from app.query.check.tree import Column, Comparison, Constant, Count, Expression, Junction, Quantifier, walk
 from app.query.sql.expressions import NOTHING, Compiler
 from app.query.sql.parameters import COMPANY, page_parameter
 from app.query.sql.past import Joined, past_parts, past_rows
@@ -55,6 +55,8 @@ class PastSelect(Select):
                     column.type == value.type
                 ):
                     array = SQL("array[{}]").format(self.expressions.compile(value))
+                    if column.field.name == "updatedAt" and not column.path:  # no change logs it as an old value
+                        continue
                     if not column.path:
                         return column.field.name, array
                     if len(column.path) == 1 and column.field.name == "id":
@@ -90,8 +92,14 @@ class PastSelect(Select):
 
     @property
     def is_by_id(self) -> bool:
-        """Whether it is a page of all rows, in the order of ids."""
-        return self.is_page and self.query.filter is None and len(self.keys()) == 1
+        """Whether it is a page of all rows, or of those with some ids, in the order of ids."""
+        parts = walk(self.query.filter) if self.query.filter else ()
+        is_of_ids = all(
+            not isinstance(part, Quantifier | Count)
+            and (not isinstance(part, Column) or (part.field.name == "id" and not part.path))
+            for part in parts
+        )
+        return self.is_page and is_of_ids and len(self.keys()) == 1
 
     def count(self) -> Composed:
         if self.query.filter is not None:
