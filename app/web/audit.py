@@ -1,4 +1,4 @@
-"""The page /audit, for administrators: who has changed keys, users, hooks, mappers and what else is administered."""
+"""The page /audit, for administrators: who has changed keys, users, hooks, mappers and other settings."""
 
 from __future__ import annotations
 

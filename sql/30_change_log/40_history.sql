@@ -1,6 +1,23 @@
 -- The change log as an audit trail: past states of a row, rebuilt from the current row and the old values of its changes.
 -- 39_past_columns.sql translates the columns of records.
 
+create function bds_change_log.entity_of(entity text)
+    returns bds.entities
+    language plpgsql
+    stable
+as $$
+declare
+    this bds.entities;
+begin
+    select * into this from bds.entities e where e.name = entity_of.entity;
+    if not found then
+        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
+    end if;
+    return this;
+end
+$$;
+comment on function bds_change_log.entity_of(text) is 'An entity by its name. Raises BD002 if there is none';
+
 create function bds_change_log.row_now(company text, entity text, id bigint)
     returns jsonb
     language plpgsql
@@ -21,10 +38,7 @@ begin
         raise exception using
             errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));
     end if;
-    select * into this from bds.entities e where e.name = row_now.entity;
-    if not found then
-        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
-    end if;
+    this := bds_change_log.entity_of(entity);
     statement := format(
         'select json_object(%s returning json)::jsonb from %s r where r.company_id = $1 and r.id = $2',
         bds_change_log.row_members(this, 'r'), this.table_name

@@ -85,10 +85,7 @@ begin
     perform bds.require_company(company);
     perform bds_past.check_version(company, version);
     at := bds_past.time_of(company, version);  -- after the check: a month may have been attached before it
-    select e.* into this from bds.entities e where e.name = entity;
-    if not found then
-        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
-    end if;
+    this := bds_change_log.entity_of(entity);
     return query execute bds_past.objects(
         this, case when at < bds_change_log.altered_at(entity) then bds_change_log.names_at(entity, at) end,
         bds_past.is_deep(company, entity, (select c.last_id from bds.clocks c where c.company_id = company) - version)

@@ -172,10 +172,7 @@ declare
     until_at timestamptz;
 begin
     perform bds.require_company(company);
-    select e.* into this from bds.entities e where e.name = entity;
-    if not found then
-        raise exception using errcode = 'BD002', message = format('no such entity: %s', coalesce(quote_literal(entity), 'null'));
-    end if;
+    this := bds_change_log.entity_of(entity);
     perform bds_past.check_range(company, from_version, to_version, entity);
     since_at := bds_past.time_of(company, from_version);
     until_at := bds_past.time_of(company, to_version);
