@@ -57,6 +57,29 @@ comment on function bds_change_log.erase_values(regclass, text, text, bigint, te
     'Sets old values of a row''s columns to null, in the log, its archive or a detached month, and the hashes of all of its '
     'records but the last one; returns the number of records and the values';
 
+create function bds_change_log.records_to_erase(
+    log regclass, company text, entity text, id bigint, columns text[], last_id bigint
+)
+    returns bigint[]
+    language plpgsql
+    stable
+as $$
+declare
+    found bigint[];
+begin
+    execute format(
+        'select array_agg(l.id) from %s l where l.company_id = $1 and l.row_id = $3 and l.entity = $2 and ('
+        'l.row_hash <> 0 and l.id is distinct from $5 or exists (select from jsonb_each_text(l.old) o '
+        'where o.value is not null and o.key = any (bds_change_log.names_then($2, $4, l.created_at))))',
+        log
+    )
+    into found using company, entity, id, columns, last_id;
+    return coalesce(found, '{}');
+end
+$$;
+comment on function bds_change_log.records_to_erase(regclass, text, text, bigint, text[], bigint) is
+    'The records that bds_change_log.erase_values changes';
+
 create function bds_change_log.last_record(logs regclass[], company text, entity text, id bigint)
     returns bigint
     language plpgsql
@@ -111,6 +134,7 @@ declare
     last_id bigint;
     part    record;
     records bigint := 0;
+    opened  jsonb;
 begin
     if not bds.is_operator() then
         raise exception using errcode = 'BD001', message = 'only the operator erases values of the change log';
@@ -137,6 +161,12 @@ begin
             );
     end if;
     last_id := bds_change_log.last_record(logs, company, entity, id);
+    opened := bds_seals.open_ranges(company, bds_seals.ranges_of(company, (
+        select array_agg(r) from unnest(logs) l
+        cross join unnest(bds_change_log.records_to_erase(
+            l, company, entity, id, columns, case when l <> 'bds.change_archive'::regclass then last_id end
+        )) r
+    )));
     foreach log in array logs loop
         part := bds_change_log.erase_values(
             log, company, entity, id, columns, case when log <> 'bds.change_archive'::regclass then last_id end
@@ -150,7 +180,8 @@ begin
         bds_impl.actor(), session_user
     );
     perform bds_audit.note(
-        company, 'erase', format('row %s/%s', entity, id), jsonb_build_object('columns', columns, 'records', records)
+        company, 'erase', format('row %s/%s', entity, id),
+        jsonb_build_object('columns', columns, 'records', records) || bds_seals.closed(company, opened)
     );
     return records;
 end
