@@ -55,7 +55,8 @@ as $$
     select jsonb_build_object(
         'first_id', case when earlier then min(m.first_id) filter (where m.month <= this.month) else this.first_id end,
         'last_id', coalesce(
-            min(m.first_id) filter (where m.month > this.month), (select c.last_id + 1 from bds.clocks c where c.company_id = this.company_id)
+            min(m.first_id) filter (where m.month > this.month),
+            (select c.last_id + 1 from bds.clocks c where c.company_id = this.company_id)
         ) - 1
     )
     from bds.change_months m where m.company_id = this.company_id;

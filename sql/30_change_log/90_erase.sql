@@ -118,31 +118,15 @@ as $function$
 $function$;
 comment on function bds_change_log.erase_quotes(text, text[]) is 'Empties errors of imports that quote any of these values';
 
-create or replace function bds.erase(company text, entity text, id bigint, columns text[])
-    returns bigint
+create function bds_change_log.require_columns(entity text, columns text[])
+    returns void
     language plpgsql
-    security definer
-    set search_path = pg_catalog, pg_temp
-as $function$
+    stable
+as $$
 #variable_conflict use_variable
 declare
-    known   text[];
-    -- detached months may become a part of the log again
-    logs    constant regclass[] := array['bds.change_log', 'bds.change_archive']::regclass[]
-        || array(select m from bds_change_log.detached_months() m);
-    log     regclass;
-    last_id bigint;
-    part    record;
-    records bigint := 0;
-    opened  jsonb;
+    known text[];
 begin
-    if not bds.is_operator() then
-        raise exception using errcode = 'BD001', message = 'only the operator erases values of the change log';
-    end if;
-    if id is null then
-        raise exception using errcode = 'BD005', message = 'expected the id of a row, got null';
-    end if;
-    perform bds.lock_company(company);  -- no writer logs another value meanwhile
     select array_agg(k.name) into known
     from (
         select f.name from bds.fields f where f.entity = entity
@@ -160,6 +144,36 @@ begin
                 'expected some of the columns %s, got %s', array_to_string(known, ', '), coalesce(columns::text, 'null')
             );
     end if;
+end
+$$;
+comment on function bds_change_log.require_columns(text, text[]) is
+    'Raises BD002 unless the entity exists, BD005 unless these are some of its columns that can be erased, of now or of then';
+
+create or replace function bds.erase(company text, entity text, id bigint, columns text[])
+    returns bigint
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $function$
+#variable_conflict use_variable
+declare
+    -- detached months may become a part of the log again
+    logs    constant regclass[] := array['bds.change_log', 'bds.change_archive']::regclass[]
+        || array(select m from bds_change_log.detached_months() m);
+    log     regclass;
+    last_id bigint;
+    part    record;
+    records bigint := 0;
+    opened  jsonb;
+begin
+    if not bds.is_operator() then
+        raise exception using errcode = 'BD001', message = 'only the operator erases values of the change log';
+    end if;
+    if id is null then
+        raise exception using errcode = 'BD005', message = 'expected the id of a row, got null';
+    end if;
+    perform bds.lock_company(company);  -- no writer logs another value meanwhile
+    perform bds_change_log.require_columns(entity, columns);
     last_id := bds_change_log.last_record(logs, company, entity, id);
     opened := bds_seals.open_ranges(company, bds_seals.ranges_of(company, (
         select array_agg(r) from unnest(logs) l

@@ -21,21 +21,24 @@ create function bds_seals.form(log text)
     immutable
     return case log
         when 'changes' then
-            'json_build_array(l.id, l.entity, l.row_id, l.operation::text, l.change_set_id, extract(epoch from l.created_at)::text, '
-            'l.actor, l.db_user, l.transaction_id::text, to_jsonb(nullif(l.collections, array[]::text[])), '
-            'extract(epoch from l.last_updated_at)::text, l.row_hash, l.old)::text'
+            'concat_ws('' '', l.id, l.row_id, l.operation, coalesce(l.change_set_id::text, ''-''), '
+            'extract(epoch from l.created_at), coalesce(extract(epoch from l.last_updated_at)::text, ''-''), l.transaction_id, '
+            'coalesce(l.row_hash::text, ''-''), '
+            'octet_length(l.entity), l.entity, octet_length(l.actor), l.actor, octet_length(l.db_user), l.db_user, '
+            'coalesce(to_jsonb(nullif(l.collections, array[]::text[]))::text, ''-''), coalesce(l.old::text, ''-''))'
         else
-            'json_build_array(l.id, extract(epoch from l.at)::text, l.actor, l.db_user, l.action, l.object, to_jsonb(l.concerns), '
-            'l.detail)::text'
+            'concat_ws('' '', l.id, extract(epoch from l.at), octet_length(l.actor), l.actor, octet_length(l.db_user), l.db_user, '
+            'octet_length(l.action), l.action, octet_length(l.object), l.object, coalesce(to_jsonb(l.concerns)::text, ''-''), '
+            'l.detail)'
     end;
 comment on function bds_seals.form(text) is
-    'The expression of the canonical text of a record l: a JSON array that depends on no setting';
+    'The expression of the canonical text of a record l, which depends on no setting: numbers, and texts after their length in '
+    'bytes';
 
 create function bds_seals.records(company text, log text)
     returns text
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select case
         when log = 'changes' then (
@@ -49,7 +52,8 @@ as $$
             ) t (name)
         )
         when company = '' then
-            '(select id, at, actor, db_user, action, object, detail, concerns, '''' collate "C" as company_id from bds.server_audit)'
+            '(select id, at, actor, db_user, action, object, detail, concerns, '''' collate "C" as company_id '
+            'from bds.server_audit)'
         else
             '(select id, at, actor, db_user, action, object, detail, null::text[] as concerns, company_id from bds.company_audit)'
     end;
@@ -60,13 +64,15 @@ comment on function bds_seals.records(text, text) is
 create function bds_seals.seal_hash(seal bds.seals)
     returns bytea
     language sql
-    immutable
-    return sha256(convert_to(
-        json_build_array(
-            seal.company_id, seal.log, seal.first_id, seal.last_id, seal.generation, encode(seal.sealed_hash, 'hex'),
-            encode(seal.previous, 'hex')
-        )::text, 'UTF8'
+    stable
+as $$
+    select sha256(convert_to(
+        concat_ws(
+            ' ', octet_length(seal.company_id), seal.company_id, seal.log, seal.first_id, seal.last_id, seal.generation,
+            encode(seal.sealed_hash, 'hex'), coalesce(encode(seal.previous, 'hex'), '-')
+        ), 'UTF8'
     ));
+$$;
 comment on function bds_seals.seal_hash(bds.seals) is 'The hash of a seal';
 
 create function bds_seals.new_key()
@@ -115,4 +121,5 @@ as $$
     order by s.first_id desc
     limit 1;
 $$;
-comment on function bds_seals.last_seal(text, text, bigint) is 'The last seal of a log, or the one before an id; null: there is none';
+comment on function bds_seals.last_seal(text, text, bigint) is 
+    'The last seal of a log, or the last that begins before an id; null: there is none';

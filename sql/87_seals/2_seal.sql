@@ -41,7 +41,9 @@ create function bds_seals.time_of(company text, log text, id bigint)
     stable
 as $$
     select case
-        when log = 'changes' then (select l.created_at from bds.change_log l where l.company_id = company and l.id = time_of.id limit 1)
+        when log = 'changes' then (
+            select l.created_at from bds.change_log l where l.company_id = company and l.id = time_of.id limit 1
+        )
         when company = '' then (select a.at from bds.server_audit a where a.id = time_of.id)
         else (select a.at from bds.company_audit a where a.company_id = company and a.id = time_of.id)
     end;
@@ -116,10 +118,11 @@ declare
     first bigint := greatest(before + 1, case when log = 'changes' then bds_change_log.first_kept(company) end);
     last  bigint := bds_seals.last_id(company, log);  -- every record up to it is committed
     upto  bigint;
+    named constant text := format('%s of %s', log, coalesce(nullif(company, ''), 'the server'));
 begin
     sealed := 0;
     if position.sealed_id > before then
-        problem := format('seals of %s of %s up to %s are gone', log, coalesce(nullif(company, ''), 'the server'), position.sealed_id);
+        problem := format('seals of %s up to %s are gone', named, position.sealed_id);
         return;
     end if;
     while first <= last and clock_timestamp() < ends_at loop
@@ -127,8 +130,9 @@ begin
         exit when last - first + 1 < bds_seals.most() and position.waits_since > clock_timestamp() - age;
         upto := bds_seals.seal_range(company, log, first, bds_seals.end_of_range(company, log, first, last));
         if upto is null then
-            problem := format('records of %s of %s between %s and %s are missing', log, coalesce(nullif(company, ''), 'the server'),
-                first, least(last, first + bds_seals.most() - 1));
+            problem := format(
+                'records of %s between %s and %s are missing', named, first, bds_seals.end_of_range(company, log, first, last)
+            );
             exit;
         end if;
         sealed := sealed + upto - first + 1;

@@ -20,7 +20,8 @@ create function bds_seals.noted_expiries(company text)
 as $$
     select coalesce(range_agg(bds_seals.ids_of(a.detail)), '{}')
     from bds.company_audit a
-    where a.company_id = company and a.action = 'expire' and a.object = 'changes' and a.detail ->> 'archived' is distinct from 'true';
+    where a.company_id = company and a.action = 'expire' and a.object = 'changes'
+        and a.detail ->> 'archived' is distinct from 'true';
 $$;
 comment on function bds_seals.noted_expiries(text) is 'The changes that have expired according to the audit';
 
@@ -28,7 +29,6 @@ create function bds_seals.months_by_hand(company text)
     returns int8multirange
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(range_agg(int8range(m.first_id, m.upto, '[)')) filter (where m.upto > m.first_id), '{}')
     from (
@@ -56,7 +56,9 @@ as $$
         select null, p.at, p.actor, p.action, p.object, p.detail from bds.audit_pending p
         where p.chain = company and p.detail ? 'seals'
     ) a
-    cross join lateral jsonb_array_elements(case jsonb_typeof(a.detail -> 'seals') when 'array' then a.detail -> 'seals' end) n (note)
+    cross join lateral jsonb_array_elements(
+        case jsonb_typeof(a.detail -> 'seals') when 'array' then a.detail -> 'seals' end
+    ) n (note)
     where n.note -> 'first_id' = to_jsonb(notes.first_id) and a.action in ('erase', 'rename')
     order by a.id nulls last, a.at;
 $$;
@@ -80,7 +82,8 @@ begin
             acts := acts || format('%s of %s at %s by %s', note.action, note.object, bds_service.api_time(note.at), note.actor);
         end loop;
         return query
-            select case split_part(a.act, ' ', 1) when 'erase' then 'erased' else 'renamed' end, string_agg(a.act, '; ' order by a.n)
+            select case split_part(a.act, ' ', 1) when 'erase' then 'erased' else 'renamed' end,
+                string_agg(a.act, '; ' order by a.n)
             from unnest(acts) with ordinality a (act, n)
             group by 1;
     end if;
@@ -91,7 +94,8 @@ begin
 end
 $$;
 comment on function bds_seals.lawful(bds.seals) is
-    'What was lawfully done to the records of a range according to the audit, and a fault if that does not explain its content hash';
+    'What was lawfully done to the records of a range according to the audit, and a fault if that does not explain its content '
+    'hash';
 
 create function bds_seals.chain_faults(seal bds.seals, previous bds.seals)
     returns setof text
@@ -102,7 +106,8 @@ as $$
         case when previous.hash is null then ', which is gone' else format(', of %s to %s', previous.first_id, previous.last_id) end
     where seal.previous is distinct from previous.hash
     union all
-    select 'its hash is not that of its range, sealed_hash, generation and previous hash' where seal.hash <> bds_seals.seal_hash(seal)
+    select 'its hash is not that of its range, sealed_hash, generation and previous hash'
+    where seal.hash <> bds_seals.seal_hash(seal)
     union all
     select format('it begins before the end of the seal before, %s', previous.last_id) where seal.first_id <= previous.last_id
     union all
@@ -217,9 +222,11 @@ begin
         previous := seal;
         if clock_timestamp() >= ends_at then
             return query select null, null::bigint, seal.last_id, null;
+            close ranges;
             return;
         end if;
     end loop;
+    close ranges;  -- or no month can be dropped in this transaction
     if to_id is null or to_id > coalesce(previous.last_id, 0) then
         return query select * from bds_seals.rest(company, log, coalesce(previous.last_id, 0));
     end if;

@@ -28,8 +28,7 @@ begin
     perform bds_seals.lock_position(company, 'changes');
     -- What is there, not what the seal says: after a change that was not lawful the audit does not lead to it, so that the range
     -- stays altered.
-    select coalesce(jsonb_agg(jsonb_build_object('first_id', s.first_id, 'before', encode(m.hash, 'hex')) order by s.first_id), '[]')
-    into opened
+    select coalesce(jsonb_agg(jsonb_build_object('first_id', s.first_id, 'before', encode(m.hash, 'hex'))), '[]') into opened
     from bds.seals s cross join lateral bds_seals.measure(s) m
     where s.company_id = company and s.log = 'changes' and s.first_id = any (ranges);
     return opened;
@@ -89,7 +88,9 @@ begin
         and not int8range(s.first_id, s.last_id, '[]') <@ bds_seals.noted_expiries(company);
     perform bds_audit.note(
         company, 'expire', 'changes',
-        jsonb_build_object('first_id', lower(r), 'last_id', upper(r) - 1, 'left', 'by the server that it came from')
+        jsonb_build_object(
+            'first_id', pg_catalog.lower(r), 'last_id', pg_catalog.upper(r) - 1, 'left', 'by the server that it came from'
+        )
     )
     from unnest(lost) r;
 end

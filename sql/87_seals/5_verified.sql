@@ -27,11 +27,11 @@ begin
     set verified_id = coalesce(upto, 0), begun_at = case when upto is not null then coalesce(p.begun_at, clock_timestamp()) end,
         verified_at = case when upto is null then coalesce(p.begun_at, clock_timestamp()) else p.verified_at end
     where p.company_id = company and p.log = verify_part.log;
-    return coalesce(upto, bds_seals.last_id(company, log)) - position.verified_id;
+    return coalesce(upto, (bds_seals.last_seal(company, log)).last_id, position.verified_id) - position.verified_id;
 end
 $$;
 comment on function bds_seals.verify_part(text, text, timestamptz) is
-    'Goes on verifying a log where the last call has stopped, for some time, and keeps what it finds; returns the number of records';
+    'Goes on verifying a log where the last call has stopped, for some time, and keeps what it finds; returns the number of ids';
 
 create function bds_seals.verify_next(out done bigint, out problem text)
     returns record

@@ -16,7 +16,8 @@ begin
         raise exception using errcode = 'BD001', message = 'only the operator verifies logs';
     elsif log is null or log not in ('changes', 'audit') then
         raise exception using
-            errcode = 'BD005', message = format('expected changes or audit as the log, got %s', coalesce(quote_literal(log), 'null'));
+            errcode = 'BD005',
+            message = format('expected changes or audit as the log, got %s', coalesce(quote_literal(log), 'null'));
     elsif company is null or company <> '' or log = 'changes' then
         perform bds_impl.require_resident(company);
     end if;

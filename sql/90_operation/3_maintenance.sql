@@ -122,7 +122,7 @@ $$;
 comment on function bds.maintain(interval, interval, interval) is
     'All periodic work: compares the rows of an entity with the log if the last comparison is older than compare_age (null: none), '
     'counts problems, ends imports whose process is gone, deletes reports of imports that ended longer ago than import_age (null: '
-    'none), counts changes by change sets, forgets Idempotency-Keys after a day, verifies a part of what is sealed, seals records of '
-    'the change log and of the audit once 10,000 wait or the oldest is older than seal_age, makes and expires months of the log. '
+    'none), counts changes by change sets, forgets Idempotency-Keys after a day, verifies a part of what is sealed, seals records '
+    'of the change log and of the audit once 10,000 wait or the oldest is of seal_age, makes and expires months of the change log. '
     'Returns how much each step has done, or its error; no rows while another session does the work. A step that does not get a '
     'lock within 0.1 s is put off until the next call';

@@ -73,7 +73,8 @@ create table bds.seal_findings (
     primary key (company_id, log, first_id, kind),
     constraint kind_is_a_fault check (kind in ('altered', 'missing', 'added', 'chain'))
 );
-comment on table bds.seal_findings is 'Ranges that were not as they were sealed when bds.maintain or bds doctor --deep verified them last';
+comment on table bds.seal_findings is
+    'Ranges that were not as they were sealed when bds.maintain or bds doctor --deep verified them last';
 comment on column bds.seal_findings.company_id is 'The company; empty: the audit of the server';
 comment on column bds.seal_findings.log is 'changes or audit';
 comment on column bds.seal_findings.first_id is 'The first id of the range';
