@@ -37,8 +37,8 @@ grant execute on function bds.current_company, bds.is_operator, bds.require_comp
 -- The reader: the views of the company that the session names ---------------------------------------------------------------------
 
 grant select on
-    bds.change_months, bds.change_sets, bds.changes, bds.company_positions, bds.erasures, bds.import_errors, bds.imports,
-    bds.linkage_weights, bds.mappers, bds.positions, bds.versions
+    bds.change_months, bds.change_sets, bds.changes, bds.company_positions, bds.erasures, bds.generations, bds.import_errors,
+    bds.imports, bds.linkage_weights, bds.mappers, bds.positions, bds.versions
     to bds_operator, bds_reader, bds_writer;
 grant execute on function
     bds.change_values, bds.diff, bds.first_change, bds.import_report, bds.log_head, bds.row_at, bds.row_history, bds.rows_at,
@@ -71,6 +71,7 @@ grant execute on function
 -- The service: accounts, mappers, and the hooks of the company that the session names ---------------------------------------------
 
 grant select on bds.api_keys, bds.problem_counts, bds.versions to bds_operator, bds_service;
+grant select on bds.company_positions, bds.generations to bds_service;
 grant select on
     bds.deliveries, bds.delivery_attempts, bds.hook_columns, bds.hook_filters, bds.hook_health, bds.hook_positions, bds.hook_queue,
     bds.hook_states, bds.hooks

@@ -11,8 +11,8 @@ from app.changes.rows import Answer
 from app.database.database import Database
 from app.database.listing import listing
 from app.database.pool.session import Session
+from app.database.servers.reads import require_generation
 from app.errors import QueryError
-from app.query.check.moments import check_generation
 from app.types.literals import INT8
 
 DEFAULT_LIMIT = 100
@@ -48,7 +48,7 @@ async def read_page(connection: Session, company: str, before: int | None, limit
 def read_parameters(params: Sequence[tuple[str, str]]) -> tuple[int, int | None]:
     """Return limit and before.  Raises QueryError."""
     given = by_name(params, ("limit", "before", "generation"))
-    check_generation(given.pop("generation", None))
+    require_generation(given.pop("generation", None))
     for name, most, expected in (
         ("limit", MAX_LIMIT, f"a whole number from 1 to {MAX_LIMIT:,}"),
         ("before", INT8[-1], "the lastId of a change set"),

@@ -18,9 +18,9 @@ from app.database.catalog import Catalog, Entity, Navigation
 from app.database.database import Database
 from app.database.past import Moment, Past, model_of, name_range
 from app.database.pool.session import Session
-from app.database.servers.reads import require_position
+from app.database.servers.reads import require_generation, require_position
 from app.errors import QueryError, about
-from app.query.check.moments import GENERATION, check_generation, moment_of, read_moment
+from app.query.check.moments import moment_of, read_moment
 from app.query.check.query import Query
 from app.query.check.tree import Column, Constant, Expression, walk
 from app.query.check.where import Lookup, WhereChecker
@@ -43,7 +43,7 @@ class Range:
             raise QueryError("since is missing: expected a version, its name or a time", target="since")
         self.since = read_moment(given["since"], "since")
         self.until = moment_of(given) or Moment()
-        check_generation(given.get("generation"))
+        require_generation(given.get("generation"))
 
     @asynccontextmanager
     async def open(self, database: Database, company: str, entity: str | None = None) -> AsyncIterator[tuple[Session, Past, Past]]:
@@ -73,7 +73,7 @@ async def read_difference(database: Database, company: str, entity: Entity, para
     data, more = ",".join(text for _, text in rows[: asked.limit]), len(rows) > (asked.limit or 0)
     ends = _ends(since, until)
     body = f'{{"data":[{data}],"hasMore":{str(more).lower()},{json.dumps(ends)[1:-1]}}}'
-    return Answer(body.encode(), f"{since.state} {until.state}")
+    return Answer(body.encode(), f"{since.state} {until.state}", until.generation)
 
 
 async def read_counts(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:
@@ -92,11 +92,11 @@ async def read_counts(database: Database, company: str, params: Sequence[tuple[s
     }
     notices = [f"{each.name} was not registered at version {since.version}" for each in entities if each.name not in known]
     body = json.dumps({**_ends(since, until), "entities": shown, "notices": notices}, ensure_ascii=False)
-    return Answer(body.encode(), f"{since.state} {until.state}")
+    return Answer(body.encode(), f"{since.state} {until.state}", until.generation)
 
 
 def _ends(since: Past, until: Past) -> dict[str, int]:
-    return {"since": since.version, "version": until.version, "generation": int(GENERATION)}
+    return {"since": since.version, "version": until.version, "generation": until.generation}
 
 
 def _asked(entity: Entity, given: Mapping[str, str]) -> Difference:

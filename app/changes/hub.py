@@ -14,12 +14,13 @@ from collections.abc import Iterator
 import psycopg
 
 from app.auth.gate import Gate
-from app.changes.page import Elsewhere, Page, condition, read_page, read_start
+from app.changes.page import Elsewhere, Page, Start, condition, read_page, read_start
 from app.changes.tail import Follower, Tail
 from app.database.database import Database
 from app.database.servers.place import FOLLOWERS, Place
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait
+from app.types.event_ids import Event
 
 log = logging.getLogger("bds.changes")
 
@@ -38,8 +39,8 @@ class Hub:
         self._readers = asyncio.Semaphore(FOLLOWERS - 1)  # one connection is left for the tails
         self._is_closed = False
 
-    async def start(self, company: str, after: int | None, target: str) -> tuple[int, int]:
-        """The change after which a follower begins, and the last one; see read_start."""
+    async def start(self, company: str, after: Event | None, target: str) -> Start:
+        """The change after which a follower begins; see read_start."""
         with contextlib.suppress(Elsewhere):
             async with self._database.follower(company) as connection:
                 return await read_start(connection, company, after, target)
@@ -48,8 +49,8 @@ class Hub:
             return await read_start(connection, company, after, target)
 
     @contextlib.contextmanager
-    def following(self, follower: Follower, last: int) -> Iterator[Tail]:
-        """Keep a follower for the duration of the block.  last: its company's last change.  Raises ServiceError: busy, aborted."""
+    def following(self, follower: Follower, start: Start) -> Iterator[Tail]:
+        """Keep a follower for the duration of the block.  Raises ServiceError: busy, aborted."""
         if self._is_closed:
             raise ServiceError("aborted", "the service stops", headers={"Retry-After": "1"})
         if len(self._followers) >= MOST:
@@ -57,8 +58,10 @@ class Hub:
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         tail = self._tails.get(follower.company)
-        if tail is None or tail.is_over:
-            tail = self._tails[follower.company] = Tail(self._database, follower.company, last)
+        if tail and tail.generation != start.generation:
+            tail.wake()  # it has not noticed yet that it is over
+        if tail is None or tail.is_over or tail.generation != start.generation:
+            tail = self._tails[follower.company] = Tail(self._database, follower.company, start.last, start.generation)
         tail.add(follower)
         self._followers.add(follower)
         try:

@@ -17,8 +17,8 @@ from app.changes.rows import Answer, list_query, listed, listing
 from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
 from app.database.pool.session import Session, read_row_on
+from app.database.servers.reads import require_generation
 from app.errors import ServiceError
-from app.query.check.moments import check_generation
 from app.query.check.query import Query
 from app.query.check.tree import Column, Comparison, Constant, Expression, Junction, Membership
 from app.query.sql.rows import RECORDS
@@ -40,7 +40,8 @@ NEWEST: LiteralString = """
     where m.company_id = %s
 """
 FIRST: LiteralString = """
-    select bds.first_change(%s), (select extract(epoch from p.begun_at)::text from bds.company_positions p where p.company_id = %s)
+    select bds.first_change(%s), max(extract(epoch from p.begun_at)::text), max(p.generation)
+    from bds.company_positions p where p.company_id = %s
 """
 
 
@@ -87,7 +88,7 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
 
     Raises QueryError, or ServiceError(gone) if the filter begins at a change that is no longer kept.
     """
-    check_generation(next((value for name, value in params if name == "generation"), None))
+    require_generation(next((value for name, value in params if name == "generation"), None))
     query = log_query(database.catalog, [pair for pair in params if pair[0] != "generation"])
     lowest = _lowest(query.filter)
     async with database.session(company) as connection:
@@ -98,10 +99,10 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
         # Read again after the page: a month may have gone before the page was read, as one may have come back after it.
         row = await (await connection.execute(FIRST, (company, company))).fetchone()
     assert row is not None
-    first, begun = row
+    first, begun, generation = row
     if lowest is not None:
         require_change_kept(lowest, max(first, months.first), "filter")
-    return answer._replace(first=first, begun=begun)
+    return answer._replace(first=first, begun=begun or "", generation=generation)
 
 
 def require_change_kept(lowest: int, first: int, target: str) -> None:

@@ -13,23 +13,24 @@ from psycopg.sql import SQL, Composed
 
 from app.changes.log import CHANGES, ID_COLUMN, between, find_months, log_query, require_change_kept
 from app.database.catalog import Catalog
+from app.database.generations import Demand, check
 from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.query.check.query import Query
 from app.query.check.tree import Comparison, Constant, Expression, Junction, Order
 from app.query.sql import statements as sql_statements
-from app.query.sql.parameters import Statement
+from app.query.sql.parameters import COMPANY, Statement
 from app.query.sql.rows import RECORDS
 from app.query.sql.select import Select
+from app.types.event_ids import Event
 from app.types.literals import INT8
 
 PAGE = 500  # records
 SPAN = 100_000  # records that one page with a filter searches; a filter that matches few would read the whole log at once
 
 POSITION: LiteralString = """
-    select coalesce(max(p.last_id), 0), bds.first_change(%s) from bds.positions p where p.company_id = %s
+    select p.last_id, bds.first_change(p.company_id), p.generation from bds.company_positions p where p.company_id = %s
 """
-IS_HERE: LiteralString = "select from bds.company_positions where company_id = %s"
 
 
 class Record(NamedTuple):
@@ -41,11 +42,23 @@ class Record(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Records in the order of their ids.  through: the last id that the page covers; last: the company's last change."""
+    """Records in the order of their ids.
+
+    through: the last id that the page covers; last, generation: of the company, the last change too.
+    """
 
     records: list[Record]
     through: int
     last: int
+    generation: int
+
+
+class Start(NamedTuple):
+    """Where a follower begins.  after: the change before its first one; last, generation: of the company."""
+
+    after: int
+    last: int
+    generation: int
 
 
 class Elsewhere(ServiceError):
@@ -57,28 +70,20 @@ def condition(catalog: Catalog, filter: str) -> Expression | None:
     return log_query(catalog, [("filter", filter)]).filter
 
 
-async def read_position(connection: Session, company: str) -> tuple[int, int]:
-    """The company's last change, and the first one that is kept."""
-    row = await (await connection.execute(POSITION, (company, company))).fetchone()
-    assert row is not None
-    last, first = row
-    return last, first
+async def read_start(connection: Session, company: str, after: Event | None, target: str) -> Start:
+    """The change after which a follower begins, `after` or the last one.
 
-
-async def read_start(connection: Session, company: str, after: int | None, target: str) -> tuple[int, int]:
-    """The change after which a follower begins, `after` or the last one; and the last one.
-
-    Raises ServiceError: gone if the log no longer has the next change, not_found if `after` does not exist yet; Elsewhere.
+    Raises ServiceError: gone if the log no longer has the next change, or `after` itself; Elsewhere.
     """
-    if await (await connection.execute(IS_HERE, (company,))).fetchone() is None:
+    row = await (await connection.execute(POSITION, (company,))).fetchone()
+    if row is None:
         raise Elsewhere("not_found", f"no such company: {company!r}")
-    last, first = await read_position(connection, company)
+    last, first, generation = row
     if after is None:
-        return last, last
-    require_change_kept(after + 1, first, target)
-    if after > last:
-        raise ServiceError("not_found", f"{target}: change {after} is yet to come; the last one is {last}", target=target)
-    return after, last
+        return Start(last, last, generation)
+    last = await check(connection, company, Demand(event=after, target=target))
+    require_change_kept(after.id + 1, first, target)
+    return Start(after.id, last, generation)
 
 
 async def read_page(connection: Session, catalog: Catalog, company: str, after: int, filter: Expression | None = None) -> Page:
@@ -88,8 +93,10 @@ async def read_page(connection: Session, catalog: Catalog, company: str, after: 
     below = Comparison(0, "bool", "le", ID_COLUMN, Constant(0, "int8", str(upper)), False)
     query = _query(catalog, after, (below, filter) if filter else (below,), ())
     page = await fetch(connection, _statement(between(query, since, until), company), after)
-    _, still = await read_position(connection, company)  # a month may have gone before the page was read, or come back after it
-    require_change_kept(after + 1, max(first, still), "after")
+    row = await (
+        await connection.execute(POSITION, (company,))
+    ).fetchone()  # a month may have gone meanwhile, or come back after it
+    require_change_kept(after + 1, max(first, row[1] if row else 1), "after")
     through = page.records[-1].id if len(page.records) == PAGE else max(after, min(upper, page.last))
     return page._replace(through=through)
 
@@ -105,9 +112,9 @@ async def tail_statement(
 async def fetch(connection: Session, statement: Statement, after: int) -> Page:
     """The page of a statement, after an id."""
     cursor = await connection.raw.execute(statement.text, statement.values_for(str(after)))
-    rows: list[tuple[int, int | None, str, list[bool]]] = await cursor.fetchall()
-    records = [Record(id, text.encode(), matches) for _, id, text, matches in rows if id is not None]
-    return Page(records, records[-1].id if records else after, rows[0][0])
+    rows: list[tuple[int, int, int | None, str, list[bool]]] = await cursor.fetchall()
+    records = [Record(id, text.encode(), matches) for *_, id, text, matches in rows if id is not None]
+    return Page(records, records[-1].id if records else after, *rows[0][:2])
 
 
 def _query(catalog: Catalog, after: int, filters: Sequence[Expression], conditions: Sequence[Expression]) -> Query:
@@ -124,12 +131,14 @@ def _statement(query: Query, company: str) -> Statement:
 
 
 def _compile(select: Select) -> Composed:
-    """Rows of (last, id, row, matches); one without id if there is no change."""
+    """Rows of (last, generation, id, row, matches); one without id if there is no change."""
     id, *conditions = (select.expressions.compile(order.key, loose=True) for order in select.query.order)
     matches = SQL(", ").join(SQL("({}) is true").format(each) for each in conditions)
     records = SQL("select {id} as id, {row} as row, array[{matches}]::bool[] as matches {source} order by {id} limit {top}").format(
         id=id, row=select.json(), matches=matches, source=select.source(select.query.order), top=select.top
     )
-    return SQL("select p.last, r.id, r.row, r.matches from ({}) as p (last) left join ({}) as r on true order by r.id").format(
-        select.position(), records
-    )
+    return SQL(
+        "select p.last, p.generation, r.id, r.row, r.matches"
+        " from (select coalesce(max(c.last_id), 0), coalesce(max(c.generation), 0) from bds.company_positions as c"
+        " where c.company_id = {}) as p (last, generation) left join ({}) as r on true order by r.id"
+    ).format(COMPANY, records)

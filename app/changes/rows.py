@@ -16,9 +16,9 @@ from app.database.catalog import Catalog, Entity
 from app.database.database import Database
 from app.database.past import Moment, model_of, reading_past
 from app.database.pool.session import Row, Session, read_row_on
-from app.database.servers.reads import require_position
+from app.database.servers.reads import require_generation, require_position
 from app.errors import QueryError, about
-from app.query.check.moments import check_generation, moment_of
+from app.query.check.moments import moment_of
 from app.query.check.query import Query
 from app.query.check.tree import Column, Comparison, Constant, Expression, Order
 from app.query.check.where import WhereChecker
@@ -41,11 +41,13 @@ class Answer(NamedTuple):
 
     body: JSON; None if there is no such row.
     position: the position of the rows that were read; for the change log, the id of the company's last change.
-    first, begun: only for the change log: the first change that is kept, and when the company was created or restored.
+    generation: of the company; None if it was not read.  first, begun: only for the change log: the first change that is kept, and
+    when the generation began.
     """
 
     body: bytes | None
     position: int | str
+    generation: int | None = None
     first: int = 1
     begun: str = ""
 
@@ -66,7 +68,7 @@ def split_moment(params: Sequence[tuple[str, str]]) -> tuple[Moment | None, list
             raise QueryError(f"{name} is given twice", target=name)
     given = dict(named)
     moment = moment_of(given)
-    check_generation(given.get("generation"))
+    require_generation(given.get("generation"))
     return moment, [pair for pair in params if pair not in named]
 
 
@@ -95,7 +97,7 @@ async def read_row(database: Database, company: str, entity: Entity, id: str, pa
                 pass
         return Answer(None, 0)
     body, _, position = await _fetch(database, company, moment, statement, id)
-    return Answer(body, _position(position))
+    return Answer(body, *_position(position))
 
 
 _statements: Cache[Statement] = Cache(1_000)  # for a row by its id; one serves all ids
@@ -181,13 +183,13 @@ def listing(query: Query, company: str, style: Style) -> Statement:
 def listed(row: Row) -> Answer:
     """The answer from the row that the statement for a list gives."""
     body, more, position = row
-    return Answer(b'{"data":[%b],"hasMore":%b}' % (body or b"", b"true" if more == b"t" else b"false"), _position(position))
+    return Answer(b'{"data":[%b],"hasMore":%b}' % (body or b"", b"true" if more == b"t" else b"false"), *_position(position))
 
 
-def _position(column: bytes | None) -> int | str:
-    """The position of data: a text, for the change log a number."""
+def _position(column: bytes | None) -> tuple[int | str, int | None]:
+    """The position of data: a text that begins with the company's generation, for the change log a number; and that generation."""
     text = (column or b"0").decode()
-    return int(text) if text.isdigit() else text
+    return (int(text), None) if text.isdigit() else (text, int(text.partition(".")[0]))
 
 
 async def _fetch(database: Database, company: str, moment: Moment | None, statement: Statement, key: str | None = None) -> Row:

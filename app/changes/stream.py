@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import socket
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,31 +13,31 @@ from aiohttp import web
 
 from app import metrics
 from app.changes.hub import Hub
-from app.changes.page import condition
+from app.changes.page import Start, condition
 from app.changes.parameters import by_name
 from app.changes.tail import Events, Tail, encode
 from app.database.catalog import Catalog
 from app.database.pool.listening import RECONNECT
 from app.errors import QueryError, ServiceError
+from app.types.event_ids import Event, prefix, read_event
 from app.wire import answers
 
 COMMENT = 15.0  # seconds between two comments
 GOODBYE = 1.0  # seconds for the end of a stream
 BUFFER = 128 << 10  # bytes that the kernel keeps for a client
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-ID = re.compile(r"[0-9]{1,100}", re.ASCII)
 LAST = "Last-Event-ID"
 
 
-class Start(NamedTuple):
+class Wish(NamedTuple):
     """The request of a client.  after: None for changes from now on; target: the option that gives it."""
 
     filter: str
-    after: int | None
+    after: Event | None
     target: str
 
 
-def read_request(catalog: Catalog, options: Sequence[tuple[str, str]], headers: Mapping[str, str]) -> Start:
+def read_request(catalog: Catalog, options: Sequence[tuple[str, str]], headers: Mapping[str, str]) -> Wish:
     """Read filter, after and Last-Event-ID.  A browser that reconnects sends Last-Event-ID and the same URL, with its `after`.
 
     Raises QueryError.
@@ -48,39 +47,47 @@ def read_request(catalog: Catalog, options: Sequence[tuple[str, str]], headers: 
     condition(catalog, given.get("filter", ""))
     after = _id(given["after"], "after") if "after" in given else None
     if not headers.get(LAST):
-        return Start(filter, after, "after")
+        return Wish(filter, after, "after")
     last = _id(headers[LAST], LAST)
-    if after is not None and last < after:
+    if after is not None and last.generation == after.generation and last.id < after.id:
         raise QueryError(f"{LAST} {last} is before after={after}: expected one of them", target="after")
-    return Start(filter, last, LAST)
+    return Wish(filter, last, LAST)
 
 
-def _id(text: str, target: str) -> int:
-    if not ID.fullmatch(text):
-        raise QueryError(f"expected the id of a change, got {text!r}", target=target)
-    return int(text)
+def _id(text: str, target: str) -> Event:
+    try:
+        return read_event(text)
+    except ValueError as error:
+        raise QueryError(str(error), target=target) from None
 
 
-async def respond(hub: Hub, request: web.Request, company: str, start: Start, stall: float) -> web.StreamResponse:
+async def respond(hub: Hub, request: web.Request, company: str, wish: Wish, stall: float) -> web.StreamResponse:
     """Answer with the stream.  stall: seconds after which a client that takes nothing is cut.
 
     Raises ServiceError: gone, not_found, busy, aborted.
     """
-    position, last = await hub.start(company, start.after, start.target)
+    start = await hub.start(company, wish.after, wish.target)
     if request.method == "HEAD":
-        return web.Response(headers=HEADERS)
-    return await Stream(hub, request, company, start, position, stall).send(last)
+        return web.Response(headers=headers(start))
+    return await Stream(hub, request, company, wish, start, stall).send()
+
+
+def headers(start: Start) -> dict[str, str]:
+    """The headers of a stream that begins there."""
+    return {**HEADERS, "X-BDS-Generation": str(start.generation)}
 
 
 class Stream:
     """One client's stream."""
 
-    def __init__(self, hub: Hub, request: web.Request, company: str, start: Start, position: int, stall: float) -> None:
-        self.company, self.filter = company, start.filter
-        self.position = position
-        self._known = start.after  # the id with which the client would resume
+    def __init__(self, hub: Hub, request: web.Request, company: str, wish: Wish, start: Start, stall: float) -> None:
+        self.company, self.filter = company, wish.filter
+        self.position = start.after
+        # the id with which the client would resume; one of an earlier generation is gone when the next one ends
+        self._known = wish.after.id if wish.after and wish.after.generation == start.generation else None
+        self._start, self._prefix = start, prefix(start.generation).encode()
         self._hub, self._request, self._stall = hub, request, stall
-        self._response = web.StreamResponse(headers=HEADERS)
+        self._response = web.StreamResponse(headers=headers(start))
         self._ending = asyncio.timeout(None)
 
     @property
@@ -93,12 +100,12 @@ class Stream:
         if not self._ending.expired():
             self._ending.reschedule(0)
 
-    async def send(self, last: int) -> web.StreamResponse:
-        """Send changes until the client leaves, does not read, or the stream is ended.  last: change of the company."""
+    async def send(self) -> web.StreamResponse:
+        """Send changes until the client leaves, does not read, or the stream is ended."""
         self._response.force_close()
         try:
             async with self._ending:
-                with self._hub.following(self, last) as tail, metrics.followers.track_inprogress():
+                with self._hub.following(self, self._start) as tail, metrics.followers.track_inprogress():
                     await self._response.prepare(self._request)
                     self._bound_buffers()
                     await self._follow(tail)
@@ -151,15 +158,15 @@ class Stream:
         except (psycopg.Error, OSError):
             await asyncio.sleep(RECONNECT)
         else:
-            if page.through > self.position:
-                return encode(page.records, page.through)
+            if page.generation == self._start.generation and page.through > self.position:
+                return encode(page.records, page.through, page.generation)
             self.end()  # the log is shorter than it was
         return Events(self.position, 0)
 
     def _comment(self) -> bytes:
         """A comment, with the position if the client does not have it: an id without data is not an event."""
         known, self._known = self._known, self.position
-        return b":\n\n" if known == self.position else b":\nid: %d\n\n" % self.position
+        return b":\n\n" if known == self.position else b":\nid: %b%d\n\n" % (self._prefix, self.position)
 
     async def _write(self, data: bytes) -> None:
         await answers.write(self._response, data, self._request.transport, self._stall)

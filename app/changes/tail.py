@@ -25,6 +25,7 @@ from app.database.pool.listening import RECONNECT
 from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.query.sql.parameters import Statement
+from app.types.event_ids import prefix
 
 log = logging.getLogger("bds.changes")
 
@@ -58,11 +59,12 @@ class Events(NamedTuple):
     data: bytes = b""
 
 
-def encode(records: list[Record], through: int) -> Events:
+def encode(records: list[Record], through: int, generation: int) -> Events:
     """Records as events."""
     if not records:
         return Events(through, 0)
-    data = b"".join(b"id: %d\ndata: %b\n\n" % (record.id, record.text) for record in records)
+    before = prefix(generation).encode()
+    data = b"".join(b"id: %b%d\ndata: %b\n\n" % (before, record.id, record.text) for record in records)
     return Events(through, records[-1].id, len(records), data)
 
 
@@ -74,6 +76,7 @@ class Batch:
     through: int
     records: list[Record]
     filters: Mapping[str, int]
+    generation: int
     _encoded: dict[str, Events] = field(default_factory=dict)
 
     def events(self, after: int, filter: str) -> Events:
@@ -82,7 +85,7 @@ class Batch:
         if after <= self.after and filter in self._encoded:
             return self._encoded[filter]
         records = [each for each in self.records if each.id > after and (column is None or each.matches[column])]
-        events = encode(records, self.through)
+        events = encode(records, self.through, self.generation)
         if after <= self.after:
             self._encoded[filter] = events
         return events
@@ -91,15 +94,15 @@ class Batch:
 class Broken(Exception):
     """The log does not continue at the tail's position.
 
-    The company was deleted or restored, a month of the log is gone, or the database lost commits.
+    The company was deleted or restored, a month of the log is gone, or the database lost commits: its generation is another one.
     """
 
 
 class Tail:
-    """The newest changes of a company, through `position`."""
+    """The newest changes of a company in a generation, through `position`."""
 
-    def __init__(self, database: Database, company: str, position: int) -> None:
-        self.position = position
+    def __init__(self, database: Database, company: str, position: int, generation: int) -> None:
+        self.position, self.generation = position, generation
         self.followers: set[Follower] = set()
         self.is_over = False
         self._database, self._company = database, company
@@ -188,11 +191,13 @@ class Tail:
         async with self._database.follower(self._company) as connection:
             statement, filters = await self._prepared(connection)
             page = await fetch(connection, statement, self.position)
+        if page.generation != self.generation:
+            raise Broken
         if not self.position + len(page.records) == page.through == min(page.last, self.position + PAGE):
             raise Broken  # ids have no gaps
         if not page.records:
             return False
-        self._batches.append(Batch(self.position, page.through, page.records, filters))
+        self._batches.append(Batch(self.position, page.through, page.records, filters, self.generation))
         self.position = page.through
         while sum(len(each.records) for each in self._batches) > KEEP:
             self._batches.popleft()

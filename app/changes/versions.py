@@ -10,8 +10,9 @@ from app.database.database import Database
 from app.database.listing import listing
 from app.database.past import Moment, name_version
 from app.database.pool.session import Session
+from app.database.servers.reads import require_generation
 from app.errors import QueryError, ServiceError
-from app.query.check.moments import check_generation, moment_of
+from app.query.check.moments import moment_of
 
 ITEM: LiteralString = """
     select json_object('name': v.name, 'version': v.version, 'at': bds_service.api_time(v.at),
@@ -39,6 +40,7 @@ async def put(database: Database, company: str, name: str, body: bytes, actor: s
     Raises malformed_request, not_found for a version that there is not, gone for one that is no longer kept.
     """
     moment = read_body(body)
+    await database.meet(company)
     async with database.registration(company) as connection:
         version = (await name_version(connection, company, moment)).version if moment else None
         row = await (
@@ -78,7 +80,7 @@ def read_body(body: bytes) -> Moment | None:
         moment = moment_of(texts)
     except QueryError as error:
         raise ServiceError("malformed_request", error.message, target=error.target) from None
-    check_generation(texts.get("generation"))
+    require_generation(texts.get("generation"))
     return moment
 
 

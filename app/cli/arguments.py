@@ -10,7 +10,7 @@ from uuid import UUID
 
 from app import formats
 from app.cli import stdio
-from app.types.literals import INT8
+from app.types.event_ids import Event, read_event
 
 SCOPES = ("read", "import", "hooks")  # of a key if none is named
 BY_NAME = ("propose",)  # only if it is named
@@ -64,11 +64,12 @@ def read_count(text: str) -> str:
     return text
 
 
-def read_change(text: str) -> int:
-    """The id of a change, or 0."""
-    if not (text.isascii() and text.isdigit() and int(text) in INT8):
-        raise argparse.ArgumentTypeError(f"expected the id of a change, or 0, got {text!r}")
-    return int(text)
+def read_change(text: str) -> Event:
+    """The id of an event, or 0."""
+    try:
+        return read_event(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; or 0") from None
 
 
 def read_name(text: str) -> str:

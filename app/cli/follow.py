@@ -18,12 +18,13 @@ from app.database.pool.pools import SETTINGS, parameters
 from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait, interruptible
+from app.types.event_ids import Event
 
 UNNOTIFIED_POLL = 10.0  # seconds after which it looks for changes without a notification
 WATCH = 1.0  # seconds between two checks that standard output has a reader
 
 
-def run(url: str, config: Config, company: str, entity: str | None, after: int | None) -> None:
+def run(url: str, config: Config, company: str, entity: str | None, after: Event | None) -> None:
     """Print records until a signal, or until the reader of standard output has left.
 
     Raises ServiceError if there is no such company, entity or change, and psycopg.Error if the database cannot be reached.
@@ -39,10 +40,11 @@ class Follower:
     def __init__(self, url: str, company: str) -> None:
         self._url, self._company = url, company
         self._position: int | None = None
+        self._generation = 1
         self._filter: str = ""
         self._woken = asyncio.Event()
 
-    async def follow(self, listening: str, entity: str | None, after: int | None) -> None:
+    async def follow(self, listening: str, entity: str | None, after: Event | None) -> None:
         """Follow until cancelled.  Waits for a database that does not answer, except at the start."""
         await self._begin(entity, after)
         tasks = [asyncio.create_task(each) for each in (self._listen(listening), self._print(), _until_closed())]
@@ -54,7 +56,7 @@ class Follower:
         finally:
             await cancel_and_wait(*tasks)
 
-    async def _begin(self, entity: str | None, after: int | None) -> None:
+    async def _begin(self, entity: str | None, after: Event | None) -> None:
         catalog = await connections.load_catalog(self._url)
         if entity is not None and entity not in catalog:
             raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
@@ -63,7 +65,7 @@ class Follower:
             if operator.execute("select 1 from bds.companies where id = %s", (self._company,)).fetchone() is None:
                 raise ServiceError("not_found", f"no such company: {self._company!r}")
         async with await self._connect() as connection:
-            self._position, _ = await read_start(connection, self._company, after, "--after")
+            self._position, _, self._generation = await read_start(connection, self._company, after, "--after")
 
     async def _connect(self) -> Session:
         connection = await Session.connect(self._url, autocommit=True, **parameters(self._url, "bds follow"))
@@ -101,9 +103,9 @@ class Follower:
         filter = condition(catalog, self._filter)
         while True:
             page = await read_page(connection, catalog, self._company, self._position, filter)
-            if page.last < self._position:
-                message = f"the changes of {self._company} end before {self._position}: it was deleted or restored"
-                raise ServiceError("gone", message)
+            if page.last < self._position or page.generation != self._generation:
+                seen = Event(self._position, self._generation)
+                raise ServiceError("gone", f"the log of {self._company} does not go on after {seen}: it was deleted or restored")
             if page.records:
                 stdio.write("".join(f"{record.text.decode()}\n" for record in page.records))
             self._position = page.through

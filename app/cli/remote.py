@@ -28,6 +28,7 @@ from app.errors import ERRORS, ServiceError
 from app.feed.origin import file_name
 from app.formats import begun_by
 from app.types import exact_json
+from app.types.event_ids import Event
 
 CHUNK = 1 << 20  # bytes sent or read at once
 TIMEOUT = 120.0  # seconds without a byte
@@ -224,19 +225,17 @@ class Remote:
 
     # Changes ----------------------------------------------------------------------------------------------------------------------
 
-    def follow(self, company: str, entity: str | None, after: int | None) -> None:
+    def follow(self, company: str, entity: str | None, after: Event | None) -> None:
         """Print records until a signal, or until the reader of standard output has left.  Raises ServiceError, OSError."""
-        if after is None:
-            last = self.get(f"/c/{segment(company)}/changes?sort=-id&limit=1")["data"]
-            after = last[0]["id"] if last else 0
+        seen = str(after) if after else self.get(f"/c/{segment(company)}")["position"]
         given = {"filter": f"entity = '{entity}'"} if entity else {}
         has_begun = is_away = False
         while stdio.is_read():
             try:
-                for event in self._events(f"/c/{segment(company)}/changes/stream?{urlencode(given | {'after': str(after)})}"):
+                for event in self._events(f"/c/{segment(company)}/changes/stream?{urlencode(given | {'after': seen})}"):
                     has_begun, is_away = True, False
                     if event:
-                        after, record = event
+                        seen, record = event
                         stdio.write(record + "\n")
             except (OSError, ServiceError) as error:
                 if not has_begun or not _may_pass(error):
@@ -246,17 +245,17 @@ class Remote:
                 is_away = True
             time.sleep(RECONNECT)
 
-    def _events(self, path: str) -> Iterator[tuple[int, str] | None]:
+    def _events(self, path: str) -> Iterator[tuple[str, str] | None]:
         """The events of a stream, ids and records; None for every other line."""
         with self.ask("GET", path) as (response, link):
             closed = threading.Event()
             threading.Thread(target=_end_unread, args=(link, closed), daemon=True).start()
             try:
-                id = 0
+                id = ""
                 while line := self._read_line(response):
                     name, _, value = line.decode().rstrip("\n").partition(": ")
                     if name == "id":
-                        id = int(value)
+                        id = value
                     yield (id, value) if name == "data" else None
             finally:
                 closed.set()

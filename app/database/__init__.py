@@ -5,6 +5,7 @@ What a process of the service uses, the upper ones first:
     servers       one place, its primary and replicas; which company is where
     pool          pools of connections to one server
     catalog       entities, fields and navigations, read from the registry
+    generations   whether the log still has what a client knows of it
     past          sessions that see a company as of a version
     listing       pages of lists
     caller        the sender of the HTTP request, which transactions of administration name

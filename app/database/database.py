@@ -254,6 +254,14 @@ class Database:
         """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""
         return self.place(company).readers.session(company)
 
+    async def meet(self, company: str) -> None:
+        """Check what the current request demands of the log, where its work does not begin with a reader's connection.
+
+        Raises ServiceError as app.database.generations.check does.
+        """
+        async with self.session(company):
+            pass
+
     def snapshot(self, company: str) -> AbstractAsyncContextManager[Session]:
         """The same in a transaction with one snapshot for all of its statements."""
         return self.place(company).readers.session(company, Pool.snapshot)

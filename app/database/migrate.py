@@ -63,6 +63,9 @@ STANDING = """
 """
 # Functions that this transaction has made: the grants write to all of them.
 MADE = "select p.oid::regprocedure::text from pg_proc p where p.xmin = pg_current_xact_id()::xid"
+AFTER_RESTORE = """
+    select bds_operation.fit_columns(), case when bds_operation.was_restored() then bds.after_restore() end
+"""
 RECORD_MADE = "select bds_operation.record_made(%s)"
 DUE_PARTS = "select d.entity, d.part from bds_registry.due_parts() d"
 # What is wrong with an entity's table, and what mends it.
@@ -147,7 +150,7 @@ def migrate(url: str, shards: int | None = None) -> list[str]:
         names = list(_apply_due(connection, partial(_patiently, connection), broken, shards))
         connection.execute("set role bds_owner")
         # whether it was restored from a dump is not known otherwise
-        _patiently(connection, lambda: connection.execute("select bds.after_restore()"))
+        _patiently(connection, lambda: connection.execute(AFTER_RESTORE))
         return _whole(names, broken)
 
 

@@ -20,7 +20,11 @@ from app.errors import ServiceError
 FIND: LiteralString = """
     from bds_service.find_version(%(company)s, %(version)s::int8, %(time)s::timestamptz, %(name)s::text, %(entity)s::text) v
 """
-FOUND: LiteralString = "v.id, v.first_id, v.last_id, v.erasures, v.is_to_come, v.is_unsure, v.registered_id"
+FOUND: LiteralString = """
+    v.id, v.first_id, v.last_id, v.erasures, v.is_to_come, v.is_unsure, v.registered_id,
+        (select p.generation from bds.company_positions p where p.company_id = %(company)s),
+        (select extract(epoch from p.begun_at)::text from bds.company_positions p where p.company_id = %(company)s)
+"""
 NAME_VERSION: LiteralString = f"""
     select {FOUND}, set_config('bds.version', v.id::text, %(local)s), set_config('bds.version_time', v.logged_at::text, %(local)s),
         set_config('bds.moment', v.moment::text, %(local)s), set_config('bds.version_is_whole', v.is_whole::text, %(local)s),
@@ -57,13 +61,16 @@ class Moment:
 class Past:
     """A version of a company.
 
-    erasures: the number of its last erasure, which changes past states; later: how many changes have followed.
+    erasures: the number of its last erasure, which changes past states; later: how many changes have followed.  generation, began:
+    the company's present one, and when that began.
     """
 
     version: int
     erasures: int
     later: int
     target: str | None
+    generation: int
+    began: str
 
     @contextmanager
     def timely(self) -> Iterator[None]:
@@ -82,7 +89,7 @@ class Past:
     @property
     def state(self) -> str:
         """The state's part of an entity tag."""
-        return f"{self.version}.{self.erasures}"
+        return f"{self.generation}.{self.began}.{self.version}.{self.erasures}"
 
 
 async def name_version(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> Past:
@@ -137,13 +144,15 @@ class _Found:
     erasures: int
     is_unsure: bool
     registered: int | None
+    generation: int
+    began: str
 
     def kept(self) -> Past:
         """Raises ServiceError(gone) for a version that is no longer kept."""
         # a time before the first kept month may lie before changes that were dropped, although the search ends at the last of them
         if self.version < self.first - 1 or (self.version == self.first - 1 and self.first > 1 and self.is_unsure):
             raise _gone(self.first, self.moment.target)
-        return Past(self.version, self.erasures, self.last - self.version, self.moment.target)
+        return Past(self.version, self.erasures, self.last - self.version, self.moment.target, self.generation, self.began)
 
 
 async def _find(
@@ -153,7 +162,7 @@ async def _find(
     local = connection.info.transaction_status == TransactionStatus.INTRANS
     row = await (await connection.execute(statement, parameters(company, moment, local=local, entity=entity))).fetchone()
     assert row is not None
-    version, first, last, erasures, is_to_come, is_unsure, registered, *_ = row
+    version, first, last, erasures, is_to_come, is_unsure, registered, generation, began, *_ = row
     if is_to_come:
         raise ServiceError("not_found", "this time is in the future", target=moment.target)
     if version is None and moment.name is not None:
@@ -162,7 +171,7 @@ async def _find(
         raise _gone(first, moment.target)
     if version > last:
         raise ServiceError("not_found", f"version {moment.version} is yet to come: the last one is {last}", target=moment.target)
-    return _Found(moment, version, first, last, erasures, bool(is_unsure), registered)
+    return _Found(moment, version, first, last, erasures, bool(is_unsure), registered, generation or 1, began or "")
 
 
 def parameters(company: str, moment: Moment, *, local: bool, entity: str | None = None) -> dict[str, Any]:

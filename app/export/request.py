@@ -12,10 +12,11 @@ from functools import partial
 
 from app.database.catalog import Catalog, Entity
 from app.database.past import Moment, model_of
+from app.database.servers.reads import require_generation
 from app.errors import QueryError, ServiceError
 from app.export.shape import line_shape, record_shape
 from app.formats import CUSTOM, DOCUMENTS, FORMATS, SCHEMA, Format, find
-from app.query.check.moments import check_generation, moment_of, read_moment
+from app.query.check.moments import moment_of, read_moment
 from app.query.check.options import EXPORT, parse_query
 from app.query.check.query import Query
 from app.query.check.tree import Column, Count, Quantifier, walk
@@ -111,7 +112,7 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
         raise ServiceError("malformed_request", "expected the name of a mapper, got ''", target="mapper")
     since = read_moment(given["since"], "since") if "since" in given else None
     moment = moment_of(given)
-    check_generation(given.get("generation"))
+    require_generation(given.get("generation"))
     if moment or since:
         catalog = model_of(catalog)
         entity = catalog[entity.name]

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from app.auth.gate import Identity
 from app.database.database import Database
+from app.database.generations import present
 from app.database.servers.reads import require_position
 from app.errors import ServiceError, UnknownEntity
 from app.export import to_pdf, to_xml
@@ -23,7 +24,6 @@ from app.export.output import Output, find_output, write
 from app.export.read import Reader, open_reader
 from app.export.request import ExportRequest, check_export, read_parameters, read_request, read_whole
 from app.formats import PDF, SCHEMA
-from app.query.check.moments import GENERATION
 from app.wire.answers import send
 from app.wire.streams import Streams, stream
 from app.wire.urls import decode_query
@@ -49,22 +49,23 @@ async def respond(
     check_export(given)
     export = read_request(catalog, catalog[entity], company, given) if entity else read_whole(catalog, company, given)
     async with database.session(company) as connection:
-        output = await find_output(connection, export)
+        output, generation = await find_output(connection, export), await present(connection, company)
+    about = headers(export, output, generation)
     if export.format is SCHEMA:
-        return await send(request, to_xml.schema(export), headers(export, output))
+        return await send(request, to_xml.schema(export), about)
     if request.method == "HEAD":
         if export.format is PDF:
             async with _reading(database, streams, export) as (export, reader):
                 await to_pdf.check_count(export, reader)
-        return web.Response(headers=headers(export, output))
+        return web.Response(headers=about)
     async with AsyncExitStack() as held:
         if export.format is PDF:
-            return await _answer(request, export, output, _pdf(database, streams, export), streams, held)
+            return await _answer(request, about, output, _pdf(database, streams, export), streams, held)
         if isinstance(output.mapper, ExportTemplate):
             await held.enter_async_context(streams.process_slot())
         export, reader = await held.enter_async_context(_reading(database, streams, export))
         export = replace(export, schema=schema_url(f"{request.scheme}://{request.host}{request.path}", given))
-        return await _answer(request, export, output, write(export, reader, output), streams, held)
+        return await _answer(request, about, output, write(export, reader, output), streams, held)
 
 
 @asynccontextmanager
@@ -87,14 +88,17 @@ async def _pdf(database: Database, streams: Streams, export: ExportRequest) -> A
 
 async def _answer(
     request: web.Request,
-    export: ExportRequest,
+    about: dict[str, str],
     output: Output,
     blocks: AsyncGenerator[bytes, None],
     streams: Streams,
     held: AsyncExitStack,
 ) -> web.StreamResponse:
-    """Send the blocks: whole if they are short, else as a stream.  held: what they need until the last one is made."""
-    compress, about = not output.is_binary, headers(export, output)
+    """Send the blocks: whole if they are short, else as a stream.
+
+    about: headers.  held: what they need until the last one is made.
+    """
+    compress = not output.is_binary
     async with aclosing(blocks):
         first, ended = b"", False
         while len(first) < WHOLE and not ended:
@@ -133,7 +137,7 @@ def schema_url(url: str, given: dict[str, str]) -> str:
     return f"{url}?format={SCHEMA.name}&export=true" + "".join(f"&{quote(name, safe='$')}={quote(given[name])}" for name in kept)
 
 
-def headers(export: ExportRequest, output: Output) -> dict[str, str]:
+def headers(export: ExportRequest, output: Output, generation: int) -> dict[str, str]:
     """Return the headers of the response: a file to be saved, in which nothing may run if a browser shows it."""
     return {
         "Content-Type": output.media_type,
@@ -142,7 +146,7 @@ def headers(export: ExportRequest, output: Output) -> dict[str, str]:
         "Content-Security-Policy": SANDBOX,
         "Cache-Control": "private, no-store",
         "Vary": "Accept-Encoding",
-        "X-BDS-Generation": GENERATION,
+        "X-BDS-Generation": str(generation),
     }
 
 

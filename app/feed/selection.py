@@ -10,8 +10,9 @@ import msgspec
 
 from app.database.database import Database
 from app.database.past import versions_of
+from app.database.servers.reads import require_generation
 from app.errors import QueryError, ServiceError
-from app.query.check.moments import check_generation, read_moment
+from app.query.check.moments import read_moment
 
 VERSIONS = ("from", "to")
 TEXTS, LISTS, SWITCHES = ("changeSet", *VERSIONS, "actor"), ("entities", "rows"), ("dryRun", "force")
@@ -33,6 +34,7 @@ class Selection:
         """
         given = [name for name in VERSIONS if name in self.changes]
         if not given:
+            await database.meet(company)
             return self.changes
         moments = [read_moment(self.changes[name], name) for name in given]
         async with database.session(company) as connection:
@@ -92,7 +94,7 @@ def _check(given: dict[str, Any]) -> None:
             read_moment(given[name], name)
         except QueryError as error:
             raise _malformed(error.message, name) from None
-    check_generation(given.get("generation"))
+    require_generation(given.get("generation"))
 
 
 def _is_list_of_texts(value: Any) -> bool:

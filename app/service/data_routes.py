@@ -17,8 +17,7 @@ from app.export import response as exports
 from app.odata import batch
 from app.odata.request import check_method, is_batch
 from app.odata.response import respond
-from app.query.check.moments import GENERATION
-from app.service.middleware import DATABASE, TARGET, Handler
+from app.service.middleware import DATABASE, GENERATION, TARGET, Handler
 from app.service.openapi import describe
 from app.service.senders import (
     GATE,
@@ -30,11 +29,14 @@ from app.service.senders import (
     send_data,
     with_current_catalog,
 )
+from app.types.event_ids import Event
 from app.wire import answers, urls
 from app.wire.streams import STREAMS
 from app.wire.target import ODATA
 
-LAST_VERSION = "select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = %s"
+LAST_VERSION = (
+    "select coalesce(max(p.last_id), 0), coalesce(max(p.generation), 1) from bds.company_positions p where p.company_id = %s"
+)
 
 
 @with_current_catalog
@@ -108,11 +110,11 @@ async def index(request: web.Request) -> web.StreamResponse:
     urls.refuse_options(request.rel_url.raw_path_qs)
     id, catalog = quote(company), request.app[DATABASE].catalog
     async with request.app[DATABASE].session(company) as connection:
-        [(version,)] = await (await connection.execute(LAST_VERSION, (company,))).fetchall()
+        [(version, generation)] = await (await connection.execute(LAST_VERSION, (company,))).fetchall()
     found = {
         "version": version,
-        "generation": int(GENERATION),
-        "position": str(version),
+        "generation": generation,
+        "position": str(Event(version, generation)),
         "entities": [{"name": name, "url": f"/c/{id}/{name}"} for name in catalog.entities],
         "links": {
             "odata": f"{ODATA}/{id}",
@@ -126,7 +128,7 @@ async def index(request: web.Request) -> web.StreamResponse:
         },
     }
     body = msgspec.json.encode(found)
-    return await answers.send(request, body, {**JSON, "ETag": answers.weak_tag(body)})
+    return await answers.send(request, body, {**JSON, "ETag": answers.weak_tag(body), GENERATION: str(generation)})
 
 
 async def description(request: web.Request) -> web.StreamResponse:

@@ -6,6 +6,7 @@ client nothing but the request id under which the log has it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -21,11 +22,12 @@ from app import logs, metrics
 from app.auth.login import ACTOR
 from app.database.caller import CALLER, Caller
 from app.database.database import Database
-from app.database.servers.reads import on_a_replica
+from app.database.generations import Demand, present
+from app.database.servers.reads import Reads, reading
 from app.errors import ALTERED, ERRORS, REPLACED, ServiceError, disk_full, of_database
 from app.odata.request import JsonFormat, error_content, refused_method
-from app.query.check.moments import GENERATION
 from app.service.sockets import EXHAUSTED
+from app.types.event_ids import Event, read_event
 from app.wire import answers
 from app.wire.cors import cors_headers, preflight
 from app.wire.proxies import apply_forwarded
@@ -44,6 +46,8 @@ READ_AREAS = frozenset({"odata", "changes", "export"})  # what a replica may ser
 # of /api: what is written there tells a full disk by a status of its own
 WRITTEN_AREAS = frozenset({"import", "mappers", "export"})
 POSITION = "X-BDS-Position"
+GENERATION = "X-BDS-Generation"
+UNKNOWN = (401, 403)  # statuses for senders that may not know of the company
 CLIENT_LEFT = 499  # status in the log when the client left before its answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -127,12 +131,12 @@ async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Run the handler; a read may use a replica (app/database/servers/reads.py)."""
     if request.method in READ_METHODS and (url := _without_slash(request)):
         return web.Response(status=308, headers={"Location": url})
+    reads = Reads(request.remote or "")
     if request.method not in READ_METHODS or request[TARGET].area not in READ_AREAS:
-        return await handler(request)
-    position = _read_position(request)
-    if not request.app[DATABASE].home.readers.replicas:
-        return await handler(request)
-    return await on_a_replica(lambda: handler(request), request.remote or "", position, lambda: request.writer.output_size)
+        reads.is_chosen = True
+    elif (position := _read_position(request)) is not None:
+        reads.demands.append(Demand(event=position, target=POSITION))
+    return await reading(lambda: handler(request), reads, lambda: request.writer.output_size)
 
 
 def _without_slash(request: web.Request) -> str | None:
@@ -144,12 +148,15 @@ def _without_slash(request: web.Request) -> str | None:
     return shorter + mark + query if shorter not in (path, "/") and "GET" in methods_of(request.app, shorter) else None
 
 
-def _read_position(request: web.Request) -> int:
-    """The change id that the answer must not be behind.  Raises malformed_request."""
-    text = request.headers.get(POSITION, "0")
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ServiceError("malformed_request", f"{POSITION}: expected the id of a change, a whole number, got {text!r}")
-    return int(text)
+def _read_position(request: web.Request) -> Event | None:
+    """The change that the answer must not be behind.  Raises malformed_request."""
+    text = request.headers.get(POSITION)
+    if text is None:
+        return None
+    try:
+        return read_event(text)
+    except ValueError as error:
+        raise ServiceError("malformed_request", f"{POSITION}: {error}", target=POSITION) from None
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -162,10 +169,18 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
         headers.setdefault("Strict-Transport-Security", "max-age=31536000")
     if request[TARGET].is_odata:
         headers.setdefault("OData-Version", "4.0")
-    if request[TARGET].has_versions:
-        headers["X-BDS-Generation"] = GENERATION
+    if request[TARGET].has_versions and GENERATION not in headers and response.status < 500 and response.status not in UNKNOWN:
+        with contextlib.suppress(ServiceError, psycopg.Error, OSError):  # then the answer says what is wrong
+            headers[GENERATION] = str(await _generation_of(request))
     for name, value in cors_headers(request, request[TARGET], request.app[DATABASE].config.cors_origins).items():
         headers.add(name, value)
+
+
+async def _generation_of(request: web.Request) -> int:
+    """The generation of the request's company.  Raises ServiceError, psycopg.Error."""
+    company = request[TARGET].company
+    async with request.app[DATABASE].session(company) as connection:
+        return await present(connection, company)
 
 
 async def handle_expect(request: web.Request) -> None:

@@ -16,7 +16,7 @@ from app.database.servers import reads
 from app.errors import ServiceError, UnknownEntity
 from app.feed.proposal import Sender
 from app.metrics import Sampler
-from app.service.middleware import DATABASE, Handler
+from app.service.middleware import DATABASE, GENERATION, Handler
 from app.wire import answers, urls
 
 GATE = web.AppKey("gate", Gate)
@@ -97,9 +97,11 @@ async def send_data(request: web.Request, answer: Answer) -> web.StreamResponse:
     """An answer of /c: JSON with an entity tag made from the data's position, or 304."""
     if answer.body is None:
         raise ServiceError("not_found", "no such row")
-    state = (answer.position, answer.first, answer.begun)
+    state = (answer.position, answer.first, answer.begun, answer.generation)
     tag = answers.weak_tag(request.app[DATABASE].catalog.version, request.rel_url.raw_path_qs, *state)
     headers = {"Content-Type": "application/json", "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
+    if answer.generation is not None:
+        headers[GENERATION] = str(answer.generation)
     if answers.matches(request.headers, tag):
         return answers.Answer(304, headers)
     return await answers.send(request, answer.body, headers)

@@ -7,11 +7,12 @@ from typing import Any
 
 from app.changes.change_sets import read_page
 from app.database.pool.session import Session
+from app.types.event_ids import Event
 from app.web.page import PageRequest
 from app.web.row_names import Row
 
 SETS = 25  # on a page
-NEWEST = "select max(p.last_id) from bds.positions p where p.company_id = %s"
+NEWEST = "select p.last_id, p.generation from bds.company_positions p where p.company_id = %s"
 IMPORTS = "select i.id::text from bds.imports i where i.company_id = %s and i.id = any (%s::uuid[])"
 SINGLE = """
     select c.id, c.entity, c.row_id
@@ -30,13 +31,13 @@ class ChangeSets:
 
     sets: list[dict[str, Any]]
     older: bool
-    newest: int
+    newest: Event
 
 
 async def read_sets(page: PageRequest, before: int | None) -> ChangeSets:
     """The latest change sets before one."""
     async with page.database.session(page.company) as connection:
-        (newest,) = await (await connection.execute(NEWEST, (page.company,))).fetchone() or (0,)
+        newest = Event(*(await (await connection.execute(NEWEST, (page.company,))).fetchone() or (0,)))
         found = await read_page(connection, page.company, before, SETS)
         ids = [each["changeSetId"] for each in found["data"] if each["kind"] != "session"]
         reported = {id for (id,) in await (await connection.execute(IMPORTS, (page.company, ids))).fetchall()} if ids else set()
@@ -46,7 +47,7 @@ async def read_sets(page: PageRequest, before: int | None) -> ChangeSets:
         rows = await _single_rows(connection, page.company, [each for each in found["data"] if each["size"] == 1])
         for each in found["data"]:
             each["row"] = rows.get(each["lastId"])
-    return ChangeSets(found["data"], found["hasMore"], newest or 0)
+    return ChangeSets(found["data"], found["hasMore"], newest)
 
 
 async def _single_rows(connection: Session, company: str, sets: list[dict[str, Any]]) -> dict[int, Row]:

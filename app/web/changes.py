@@ -15,6 +15,7 @@ from app.changes.log_filter import OPERATIONS
 from app.changes.rows import ID
 from app.errors import ServiceError
 from app.query.parse import where as parse_where
+from app.types.event_ids import Event
 from app.types.literals import INT8
 from app.web.actors import display_names
 from app.web.change_sets import read_sets
@@ -39,7 +40,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         return await show_sets(page, form)
     after, before = (read_cursor(page, name) for name in ("after", "before"))
     changes: list[dict[str, Any]] = []
-    more, position = False, 0
+    more, position = False, Event(0)
     filter = await build_filter(page, form)
     if not form.problems:
         changes, more, position = await read_page(page, filter, after, before)
@@ -125,16 +126,16 @@ async def row_condition(page: PageRequest, form: Form) -> str:
 
 async def read_page(
     page: PageRequest, filter: str, after: int | None, before: int | None
-) -> tuple[list[dict[str, Any]], bool, int]:
+) -> tuple[list[dict[str, Any]], bool, Event]:
     """Return a page of changes, newest first, with actors and columns; whether there are more in its direction; the last change."""
     bound = f"id > {after}" if after is not None else f"id < {before}" if before is not None else ""
     both = " and ".join(part for part in (filter, bound) if part)
     options = [("filter", both), ("sort", "id" if after is not None else "-id"), ("limit", str(PAGE))]
     answer = await read_changes(page.database, page.company, options)
-    result = json.loads(answer.body or b"{}")
+    result, last = json.loads(answer.body or b"{}"), Event(int(answer.position), answer.generation or 1)
     changes = result["data"] if after is None else result["data"][::-1]
     if not changes:
-        return changes, result["hasMore"], int(answer.position)
+        return changes, result["hasMore"], last
     times = sorted(each["createdAt"] for each in changes)
     async with page.database.session(page.company) as connection:
         cursor = await connection.execute(DETAILS, (page.company, [each["id"] for each in changes], times[0], times[-1]))
@@ -142,7 +143,7 @@ async def read_page(
     for each in changes:
         each["rowId"] = int(each["rowId"])
         each["actor"], each["columns"] = details.get(each["id"], ("", []))
-    return changes, result["hasMore"], int(answer.position)
+    return changes, result["hasMore"], last
 
 
 def read_cursor(page: PageRequest, name: str) -> int | None:

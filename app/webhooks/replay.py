@@ -8,8 +8,9 @@ from uuid import UUID
 
 from app.database.database import Database
 from app.database.past import Moment, versions_of
+from app.database.servers.reads import require_generation
 from app.errors import QueryError, ServiceError
-from app.query.check.moments import check_generation, read_moment
+from app.query.check.moments import read_moment
 from app.webhooks.hook import distinct, fit, invalid
 from app.webhooks.registration import read_id
 
@@ -29,6 +30,7 @@ async def replay(database: Database, company: str, hook_id: str, body: bytes) ->
     for one that is not kept; conflict for a disabled hook; too_many_changes.
     """
     since, until = read_range(body)
+    await database.meet(company)
     named = (company, read_id(hook_id, "hook"))
     await _compile(database, *named)
     async with database.registration(company) as connection:
@@ -65,7 +67,7 @@ def read_range(body: bytes) -> tuple[Moment, Moment]:
         ends = [Moment(target=name) if given.get(name) is None else read_moment(str(given[name]), name) for name in MEMBERS[:2]]
     except QueryError as error:
         raise invalid(error.target or "since", error.message) from None
-    check_generation(None if given.get("generation") is None else str(given["generation"]))
+    require_generation(None if given.get("generation") is None else str(given["generation"]))
     return ends[0], ends[1]
 
 

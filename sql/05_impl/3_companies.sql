@@ -47,3 +47,14 @@ $$;
 comment on function bds_impl.require_resident(text) is
     'Raises BD002 unless the company lives here. To write without the turn, call it with a lock that the move of a company waits '
     'for (bds_operation.writers_of_others): then the company has not left in between';
+
+create function bds_impl.event_prefix(company text)
+    returns text
+    language sql
+    stable
+as $$
+    select case when c.commons = '{}' then '' else cardinality(c.commons) + 1 || ':' end
+    from bds.clocks c where c.company_id = company
+$$;
+comment on function bds_impl.event_prefix(text) is
+    'What precedes a change''s id where events and positions name it: nothing in the first generation, later the generation: 2:';

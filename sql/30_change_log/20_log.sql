@@ -21,7 +21,7 @@ declare
     now   timestamptz := greatest(clock_timestamp(), newest);
     new_month timestamptz;
     month_id  bigint;
-    in_turn   boolean;
+    is_later  boolean;  -- than a promotion or a recovery, since which the company was not written
 begin
     loop
         update bds.clocks c
@@ -45,23 +45,24 @@ begin
                 then nullif(c.announced - depth::text || coalesce(announces, '{}'), '{}') else announces
             end,
             settles = case when c.transaction_id = own then c.settles end,
+            timeline = coalesce(c.timeline, bds_change_log.timeline()),
             interleaved = c.transaction_id = own and (c.positions ->> entity_name)::bigint >= c.first_id
                 and c.last_updated_at >= coalesce(oldest, '-infinity'),
             overtaken = coalesce(c.last_updated_at > oldest, true)
         where c.ctid = clock_at and c.company_id = company
         returning c.last_id - case when c.settles = depth then 0 else changes end, c.last_updated_at, c.floor, c.touched,
             coalesce(c.settles = depth, false), c.interleaved, c.overtaken,
-            case when c.month_id > c.last_id - changes then c.month end, c.month_id,
-            -- Any session can set the settings.  A change out of turn, or with a time that the clock did not give, is refused.
-            coalesce(oldest >= c.floor and newest <= greatest(clock_timestamp(), c.floor), true),
+            case when c.month_id > c.last_id - changes then c.month end, c.month_id, c.timeline <> bds_change_log.timeline(),
+            case when oldest < c.floor or newest > greatest(clock_timestamp(), c.floor)
+                then bds_change_log.refuse_turn(company) end,
             set_config('bds.clock', c.ctid::text, true),
             case when c.first_id > c.last_id - changes then bds_change_log.ring(company) end
-        into base, at, floor, touched, settles, interleaved, overtaken, new_month, month_id, in_turn;
+        into base, at, floor, touched, settles, interleaved, overtaken, new_month, month_id, is_later;
         exit when found;
         -- the setting is the ctid of another company's clock, or is forged
         select c.ctid into strict clock_at from bds.clocks c where c.company_id = company for no key update;
     end loop;
-    perform bds_change_log.refuse_turn(company) where not in_turn;
+    perform bds_change_log.begin_generation(company, base) where is_later;
     perform bds_change_log.begin_months(company, oldest, new_month, base + 1, month_id) where new_month is not null and not settles;
 end
 $$;
@@ -135,7 +136,8 @@ begin
             'updated_at, or the session bds.turns';
 end
 $$;
-comment on function bds_change_log.refuse_turn(text) is 'Raises 40001';
+comment on function bds_change_log.refuse_turn(text) is
+    'Raises 40001 for a change out of turn, or with a time that the clock did not give: any session can set the settings';
 
 create function bds_change_log.withdraw(company text)
     returns void

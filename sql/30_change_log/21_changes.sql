@@ -91,11 +91,13 @@ comment on column bds.positions.entity is 'The entity''s API name';
 comment on column bds.positions.last_id is 'The id of its last change';
 
 create or replace view bds.company_positions as
-select c.company_id, c.positions, c.begun_at
+select c.company_id, c.positions, c.begun_at, cardinality(c.commons) + 1 as generation, c.last_id
 from bds.clocks c
 where c.company_id = current_setting('bds.company', true) or (select bds.is_operator());
 comment on view bds.company_positions is 'The positions of each company as one value: the version of its data';
 comment on column bds.company_positions.company_id is 'The company';
 comment on column bds.company_positions.positions is 'The id of the last change of each entity, by its API name';
 comment on column bds.company_positions.begun_at is
-    'When the company was created or restored: tells it from one that had its id, and the same positions, before';
+    'When its generation began: tells it from one that had its id, and the same positions, before';
+comment on column bds.company_positions.generation is 'The generation of the company, see bds.generations';
+comment on column bds.company_positions.last_id is 'The id of its last change';

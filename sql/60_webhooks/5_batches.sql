@@ -43,8 +43,11 @@ create function bds_webhooks.plan_batches(
 as $$
     -- consecutive changes of one change set are a run; each hundred of a run is a batch
     with marked as (
-        select q.*, q.change_set_id is distinct from lag(q.change_set_id) over w as begins
-        from unnest(companies, hooks) as d (company_id, hook_id)
+        select q.*, q.change_set_id is distinct from lag(q.change_set_id) over w as begins, d.prefix
+        from (
+            select h.*, bds_impl.event_prefix(h.company_id) as prefix
+            from unnest(companies, hooks) as h (company_id, hook_id)
+        ) d
         cross join lateral (  -- for a queue that was analyzed while empty the planner expects one row
             select e.* from bds.hook_queue e where e.company_id = d.company_id and e.hook_id = d.hook_id offset 0
         ) q
@@ -63,7 +66,7 @@ as $$
             max(n.change_id) as last_id,
             min(n.due_at) as due_at,
             json_agg(json_build_object(
-                'id', n.change_id::text, 'entity', n.entity, 'operation', n.operation, 'rowId', n.row_id::text,
+                'id', n.prefix || n.change_id, 'entity', n.entity, 'operation', n.operation, 'rowId', n.row_id::text,
                 'changeSetId', n.change_set_id
             ) order by n.change_id) as changes
         from numbered n

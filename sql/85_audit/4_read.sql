@@ -49,10 +49,27 @@ create function bds_audit.note_deletion(company text)
 as $$
     select bds_audit.note('', 'delete', 'key ' || k.id, '{}', array[company])
     from bds.api_keys k where k.companies <@ array[company];
-    select bds_audit.note('', 'delete', 'company ' || company, '{}', array[company]);
+    select bds_audit.note(
+        '', 'delete', 'company ' || company,
+        (
+            select coalesce(jsonb_object_agg('generation', cardinality(c.commons) + 1), '{}')
+            from bds.clocks c where c.company_id = company
+        ), array[company]
+    );
 $$;
 comment on function bds_audit.note_deletion(text) is
-    'Notes that a company is deleted, with its keys: triggers may not see it';
+    'Notes that a company is deleted, with its keys: triggers may not see it; and its generation if it lived here';
+
+create function bds_audit.generation_of(company text)
+    returns int
+    language sql
+    stable
+as $$
+    select max((a.detail ->> 'generation')::int) from bds.server_audit a
+    where a.object = 'company ' || company and a.action = 'delete'
+$$;
+comment on function bds_audit.generation_of(text) is
+    'The highest generation that a company had here when it was deleted; null if none was';
 
 create function bds_audit.note_dump(company text)
     returns void

@@ -283,7 +283,14 @@ begin
     from jsonb_each_text(nullif(header -> 'parents', 'null')) as p (name, since)
     where e.name = p.name and p.since::timestamptz > e.parent_since;
     if not is_moved then  -- the transaction is of another server, and readers may have seen other changes under these ids
-        update bds.clocks k set transaction_id = null, departed_at = null, begun_at = default where k.company_id = company;
+        update bds.clocks k set departed_at = null where k.company_id = company;
+        -- as often as needed: one that was restored and deleted here before had a generation that readers know
+        perform bds_change_log.begin_generation(company, k.last_id)
+        from bds.clocks k
+        cross join generate_series(
+            cardinality(k.commons) + 1, greatest(cardinality(k.commons) + 1, bds_audit.generation_of(company))
+        )
+        where k.company_id = company;
         perform bds_audit.note_restore(company, header ->> 'at', with_hooks);
     end if;
     -- what the other server no longer kept, and what came before it, is not kept here; a month that begins anew has no change yet

@@ -79,7 +79,13 @@ as $$
     select 'altered server', null, 'PostgreSQL ' || bds_impl.server(),
         'another version recorded what was made, and writes some of it differently: it is not compared', 'bds migrate'
     where exists (select from differences d where d.type = 'server')
-        or exists (select from bds.generated g where g.objects ->> 'server:' <> bds_impl.server());
+        or exists (select from bds.generated g where g.objects ->> 'server:' <> bds_impl.server())
+    union all
+    select 'restored database', null, 'bds.clocks',
+        'transactions that this server has not begun yet have written: ids that readers know would be given again as if nothing '
+        'had happened',
+        'bds migrate'
+    where bds_operation.was_restored();
 $$;
 comment on function bds_operation.made_problems() is
     'Problems of what bds migrate has made, and of who may act as the powerful roles';

@@ -251,7 +251,11 @@ begin
     end if;
     perform bds_operation.pass_over_triggers();
     insert into bds.clocks
-    select * from jsonb_populate_record(null::bds.clocks, clock || '{"departed_at": null, "transaction_id": null}');
+    select *
+    from jsonb_populate_record(
+        null::bds.clocks,
+        clock || '{"departed_at": null, "transaction_id": null}' || jsonb_build_object('timeline', bds_change_log.timeline())
+    );
     update bds.companies c
     set created_at = (header ->> 'created_at')::timestamptz, log_retention = (header ->> 'log_retention')::interval
     where c.id = company and header ? 'created_at';

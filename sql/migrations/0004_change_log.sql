@@ -28,6 +28,9 @@ create table bds.clocks (
     settles          int,
     -- of a company that has moved to another place; until its rows are deleted they can be read here
     departed_at      timestamptz,
+    -- generations, see sql/30_change_log/15_generations.sql
+    timeline         int,
+    commons          bigint[] not null default '{}',
     begun_at         timestamptz not null default clock_timestamp(),
 
     -- each change names its transaction here, whatever turn its session claims to have
@@ -53,8 +56,11 @@ comment on column bds.clocks.overtaken is
 comment on column bds.clocks.settles is 'The depth at which updates complete records of the transaction, see bds_change_log.settle';
 comment on column bds.clocks.departed_at is
     'When it moved to another place, after which it takes no writes here; null: it lives here';
+comment on column bds.clocks.timeline is 'The timeline of the write-ahead log to which it wrote last; null: it has not written';
+comment on column bds.clocks.commons is
+    'The last change id that each earlier generation has in common with the next one: of the first generation, the second, ...';
 comment on column bds.clocks.begun_at is
-    'When it was created or restored: tells it from one that had its id, and the same positions, before';
+    'When its generation began: tells it from one that had its id, and the same positions, before';
 comment on column bds.clocks.positions is 'The last change id of each entity, by its name: {"units": 17}; it never decreases';
 
 -- A time in milliseconds, until which the keeper of the bell is awake.  A sequence is read as it is now, whatever the transaction's

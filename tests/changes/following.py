@@ -23,7 +23,8 @@ class Refused(Exception):
 class Client:
     """An open stream and what has come of it.
 
-    events: id and record of each event; comments: how many; known: the id with which a browser would resume.
+    events: id and record of each event; comments: how many; known: the id with which a browser would resume; generation: that of the
+    ids.
     """
 
     connection: http.client.HTTPConnection
@@ -31,6 +32,7 @@ class Client:
     events: list[tuple[int, Any]] = field(default_factory=list)
     comments: int = 0
     known: int | None = None
+    generation: int = 1
     has_ended: bool = False
 
     @property
@@ -45,7 +47,8 @@ class Client:
                 name, _, value = line.rstrip("\n").partition(":")
                 value = value.removeprefix(" ")
                 if name == "id":
-                    self.known = int(value)
+                    generation, _, id = value.rpartition(":")
+                    self.known, self.generation = int(id), int(generation or 1)
                 elif name == "data":
                     data = value
                 elif not name and line != "\n":
@@ -66,7 +69,7 @@ class Client:
 
 
 def connect(
-    service: Service, company: str = "demo", *, last: int | None = None, headers: dict[str, str] | None = None, **options: Any
+    service: Service, company: str = "demo", *, last: int | str | None = None, headers: dict[str, str] | None = None, **options: Any
 ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     """Send a request for a stream; returns when its head has come."""
     connection = http.client.HTTPConnection(service.host, service.port, timeout=ANSWER)

@@ -14,6 +14,7 @@ from app.changes.difference import read_counts, read_difference
 from app.changes.rows import Answer, read_rows
 from app.config import Config
 from app.database.database import Database
+from app.database.servers.reads import READS, Reads
 from app.errors import QueryError, ServiceError
 from tests.conftest import Operator
 
@@ -43,7 +44,11 @@ def ask(database_url: str, operator: Operator) -> Iterator[Ask]:
         database = runner.run(Database.open(Config(database_url=database_url)))
 
         def question(read: Callable[[Database], Coroutine[Any, Any, Answer]]) -> Any:
-            body = runner.run(read(database)).body
+            async def request() -> Answer:
+                READS.set(Reads())
+                return await read(database)
+
+            body = runner.run(request()).body
             assert body is not None
             return json.loads(body)
 

@@ -152,11 +152,11 @@ REFUSED = [
     ({"filter": "nope = 1"}, {}, 400, "filter"),
     ({"limit": "1"}, {}, 400, "limit"),
     ({"key": "bds_x"}, {}, 400, "key"),
-    ({"after": "1000000"}, {}, 404, "after"),
-    ({}, {"Last-Event-ID": "1000000"}, 404, "Last-Event-ID"),
-    ({"after": "99999999999999999999"}, {}, 404, "after"),
-    ({}, {"Last-Event-ID": "99999999999999999999"}, 404, "Last-Event-ID"),
-    ({"after": "01000000"}, {}, 404, "after"),
+    ({"after": "1000000"}, {}, 410, "after"),
+    ({}, {"Last-Event-ID": "1000000"}, 410, "Last-Event-ID"),
+    ({"after": "99999999999999999999"}, {}, 410, "after"),
+    ({}, {"Last-Event-ID": "99999999999999999999"}, 410, "Last-Event-ID"),
+    ({"after": "01000000"}, {}, 410, "after"),
 ]
 
 

@@ -111,8 +111,16 @@ def test_a_transaction_of_the_new_server_is_not_taken_for_one_of_the_old(restore
     with psycopg.connect(restored.url, autocommit=True) as connection:
         operator = Operator(connection)
         operator.connection.execute("update bds.clocks set transaction_id = '99999999'::xid8")
+        generation = "select g.generation, g.last_common_id from bds.generations g order by g.generation"
+        (before,) = operator.rows("select max(generation) from bds.generations")
+        found = "select kind, mend from bds.problems where kind = 'restored database'"
+        assert operator.rows(found) == [("restored database", "bds migrate")]
         assert migrate.migrate(restored.url) == []
-        assert operator.rows("select transaction_id from bds.clocks") == [(None,)]
+        assert operator.rows(found) == [] and operator.rows("select transaction_id from bds.clocks") == [(None,)]
+        (last,) = operator.rows("select last_id from bds.clocks")
+        assert operator.rows(generation)[-2:] == [(before[0], last[0]), (before[0] + 1, None)], (
+            "readers may know changes that are gone"
+        )
         operator.write("demo", "insert into data.units (code, name) values ('N', 'n')")
         kept = operator.rows("select transaction_id is not null from bds.clocks")
         assert migrate.migrate(restored.url) == []

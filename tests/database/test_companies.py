@@ -105,7 +105,7 @@ def contents(operator: Operator, company: str, **without: str) -> dict[str, tupl
         "select name, condition, columns from bds_operation.company_tables() where is_dumped"
     ):
         if name == "bds.clocks":
-            columns = [each for each in columns if each not in ("transaction_id", "begun_at")]
+            columns = [each for each in columns if each not in ("transaction_id", "begun_at", "commons")]
         if name == "bds.hooks":
             columns = [each for each in columns if each not in without]
         row = ", ".join(f'"{each}"' for each in columns)

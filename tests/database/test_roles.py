@@ -88,7 +88,8 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds.navigations": (R, R, R, R, R, R, R),
     "bds.places": ("", "", "", "", "", "", ""),  # all columns but the secret, which only its owner reads
     "bds.positions": (R, R, "", R, R, R, R),
-    "bds.company_positions": (R, R, "", R, R, R, R),
+    "bds.company_positions": (R, R, R, R, R, R, R),
+    "bds.generations": (R, R, R, R, R, R, R),
     "bds.turns": ("", "", "", "", R, "", ""),
     "bds_feed.entities": ("", "", "", "", "", R, ""),
     "bds_feed.state": ("", "", "", "", "", R, ""),

@@ -38,6 +38,7 @@ def test_a_company_moves_with_its_rows_and_log_and_back(pair: Places) -> None:
     assert len(pair.home.rows(query)) == 301
     pair.home.write(COMPANY, "insert into data.units (code, name) values ('LAST', 'last')")
     assert pair.home.rows("select max(id), count(*) from bds.change_log where company_id = 'demo'") == [(303, 303)]
+    assert pair.home.rows("select generation from bds.generations where company_id = 'demo'") == [(1,)], "nothing is lost by a move"
     assert pair.west.rows("select from bds.companies") == []
     assert pair.home.rows(audit) == audited and pair.west.rows(audit) == []
     moves = pair.home.rows("select detail -> 'new' ->> 'place' from bds.audit where action = 'move' order by id")

@@ -58,6 +58,7 @@ def test_a_served_company_goes_and_comes_back(database_url: str, receiver: Recei
         assert service.odata("/units", If_None_Match=tag).status == 304
         assert feed(service, "B") == 200
         assert service.odata("/units", If_None_Match=tag).status == 200
-        assert receiver.wait("/ok", 2)[1].changes == [2], "the next change, and none twice"
+        told = [each["id"] for each in receiver.wait("/ok", 2)[1].json["changes"]]
+        assert told == ["2:2"], "the next change, of the generation that the restore began, and none twice"
         log = json.loads(service.ask("/c/demo/changes?filter=id%20>%200").body)["data"]
         assert [each["id"] for each in log] == [1, 2]

@@ -18,17 +18,19 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import psycopg
 from psycopg_pool import PoolTimeout
 
 from app.config import Config
+from app.database.generations import Demand, check
 from app.database.pool.pools import REPEATABLE, Pool, parameters
 from app.database.pool.pulse import NotUsable
 from app.database.pool.session import Row, Session, Value, read_row_on
 from app.database.servers.replicas import History, Replica
+from app.errors import ServiceError
 
 log = logging.getLogger("bds.db")
 
@@ -43,26 +45,33 @@ T = TypeVar("T")
 class Reads:
     """How one request reads.
 
-    client: its address.  required, seen: the change id that its reads must include, and one that they do.  replica: the source of
-    its reads, None for the primary.  is_chosen: whether the source is.
+    client: its address.  demands: what it says of the log, which its first read checks; are_met: whether that has.  required, seen:
+    the change id that its reads must include, and one that they do.  replica: the source of its reads, None for the primary.
+    is_chosen: whether the source is.
     """
 
-    client: str
+    client: str = ""
+    demands: list[Demand] = field(default_factory=list)
+    are_met: bool = False
     required: int = 0
     seen: int = 0
     replica: Replica | None = None
     is_chosen: bool = False
 
+    @property
+    def is_free(self) -> bool:
+        """Whether its source has all that it demands."""
+        return (self.are_met or not self.demands) and (self.replica is None or self.seen >= self.required)
+
 
 READS: ContextVar[Reads | None] = ContextVar("reads", default=None)  # unset: everything is read from the primary
 
 
-async def on_a_replica(run: Callable[[], Awaitable[T]], client: str, position: int, has_begun: Callable[[], object]) -> T:
+async def reading(run: Callable[[], Awaitable[T]], reads: Reads, has_begun: Callable[[], object]) -> T:
     """Run the work of a request, which may read from a replica; if that fails, again on the primary.
 
-    position: the change id that its reads must include.  has_begun: whether a part of the answer is sent.
+    has_begun: whether a part of the answer is sent.
     """
-    reads = Reads(client, position)
     tokens = READS.set(reads), REPEATABLE.set(lambda: not has_begun())
     try:
         return await run()
@@ -70,7 +79,7 @@ async def on_a_replica(run: Callable[[], Awaitable[T]], client: str, position: i
         if reads.replica is None or has_begun() or isinstance(error, NOT_REPEATED):
             raise
         log.info("a read failed on the replica %s and runs again on the primary: %s", reads.replica.name, type(error).__name__)
-        reads.replica = None
+        reads.replica, reads.are_met = None, False
         return await run()
     finally:
         READS.reset(tokens[0])
@@ -81,6 +90,17 @@ def require_position(position: int) -> None:
     """Require that reads of the current request include all changes up to a position."""
     if reads := READS.get():
         reads.required = max(reads.required, position)
+
+
+def require_generation(text: str | None) -> None:
+    """Require that the company of the current request still has a generation; None: nothing is required.
+
+    Its first read then raises ServiceError as app.database.generations.check does.
+    """
+    if text is not None:
+        reads = READS.get()
+        assert reads is not None, "only requests name a generation"
+        reads.demands.append(Demand(text))
 
 
 def is_on_a_replica() -> bool:
@@ -106,7 +126,8 @@ class Readers:
         reads = READS.get()
         if reads is None:
             return self.primary.read(company, text, values, **how)
-        if (pool := self._choose(reads, company)) is self.primary or reads.seen >= reads.required:
+        pool = self._choose(reads, company)
+        if reads.is_free:
             return pool.read(company, text, values, **how)
         return self._read_checked(reads, company, text, values, prepare=how.get("prepare", True))
 
@@ -122,6 +143,8 @@ class Readers:
     @contextlib.asynccontextmanager
     async def _session(self, reads: Reads, company: str, enter: Enter) -> AsyncIterator[Session]:
         async with enter(self._choose(reads, company), company) as connection:
+            if reads.demands and not reads.are_met:
+                await _meet(reads, connection, company)
             if reads.replica and reads.seen < reads.required:
                 reads.seen = int((await read_row_on(connection, POSITION, (company,)))[0] or 0)
                 if reads.seen < reads.required:  # another replica may lack it, too; the primary has it
@@ -135,6 +158,18 @@ class Readers:
             reads.replica = min(usable, key=lambda each: _weight(each.name, company, reads.client), default=None)
             reads.is_chosen = True
         return reads.replica.pool if reads.replica else self.primary
+
+
+async def _meet(reads: Reads, connection: Session, company: str) -> None:
+    """Check what a request demands of the log.  Raises ServiceError; NotUsable where the primary may have what a replica lacks."""
+    for demand in reads.demands:
+        try:
+            reads.seen = await check(connection, company, demand)
+        except ServiceError as error:
+            if reads.replica:
+                raise NotUsable(error.message) from None
+            raise
+    reads.are_met = True
 
 
 def _weight(*words: str) -> bytes:

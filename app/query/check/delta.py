@@ -13,7 +13,6 @@ from dataclasses import astuple, dataclass, replace
 
 from app.database.catalog import Entity
 from app.errors import QueryError
-from app.query.check.moments import GENERATION
 from app.types.literals import INT8
 
 MAX_PAGE = 1_000  # rows
@@ -72,8 +71,8 @@ def read_delta(token: str, target: str = "$deltatoken") -> Delta:
 
 def read_mark(position: bytes, entity: Entity) -> Delta:
     """The state that a statement has read, from the position of a tracked query (app/query/sql/delta.py)."""
-    began, registration, version = position.decode().split(" ")
-    return Delta(GENERATION, began, f"{registration}.{_columns(entity)}", int(version), int(version))
+    generation, began, registration, version = position.decode().split(" ")
+    return Delta(generation, began, f"{registration}.{_columns(entity)}", int(version), int(version))
 
 
 def _columns(entity: Entity) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from app.database.past import Moment
-from app.errors import QueryError, ServiceError
+from app.errors import QueryError
 from app.types.literals import timestamp
 
 EXPECTED = "expected a version such as 17, its name, or a time in UTC such as 2026-01-01 or 2026-01-01T14:30:00Z"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}", re.ASCII)
-GENERATION = "1"
 
 
 def read_moment(text: str, target: str | None = None) -> Moment:
@@ -59,12 +58,6 @@ def absolute(text: str) -> str:
     else:
         return text
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def check_generation(text: str | None) -> None:
-    """Raises ServiceError(not_found) for a generation that there is not."""
-    if text is not None and text != GENERATION:
-        raise ServiceError("not_found", f"there is no generation {text}: the present one is {GENERATION}", target="generation")
 
 
 def _is_version(text: str) -> bool:

@@ -20,12 +20,12 @@ from app.query.sql.rows import NAMESPACE, Style, Writer
 
 
 def state(entity: str, company: Composable) -> Composed:
-    """When the company began, the entity's registration, and the company's last change, as a text with spaces between them.
+    """The company's generation, when that began, the entity's registration, and the last change, with spaces between them.
 
     Each bds.register writes the row of its entity, whose xmin then differs.
     """
     return SQL(
-        "select concat_ws(' ', coalesce(max(extract(epoch from p.begun_at)), 0),"
+        "select concat_ws(' ', coalesce(max(p.generation), 1), coalesce(max(extract(epoch from p.begun_at)), 0),"
         " coalesce((select e.xmin::text from bds.entities as e where e.name = {}), '0'),"
         " coalesce((select max(q.last_id) from bds.positions as q where q.company_id = {company}), 0))"
         " from bds.company_positions as p where p.company_id = {company}"

@@ -126,7 +126,7 @@ class Select:
     def position(self) -> Composed:
         """The greatest position of the entities that the query reads; for the change log, the last change of the company.
 
-        It begins with the time at which the company was created or restored: one that had its id before had the same positions.
+        It begins with the company's generation and the time at which that began: one of before had the same positions.
         Null if the row at which a navigation begins is missing, which cannot be told from an empty result otherwise.
         """
         if self.query.tracks:
@@ -134,14 +134,14 @@ class Select:
         if "changes" in self.query.entities:
             return SQL("select coalesce(max(p.last_id), 0) from bds.positions as p where p.company_id = {}").format(COMPANY)
         last = (SQL("(p.positions ->> {})::int8").format(Literal(entity)) for entity in self.query.entities)
-        data = SQL("greatest({})").format(SQL(", ").join(last))
+        data = SQL("greatest(0, {})").format(SQL(", ").join(last))
         if self.expressions.past:
             data = SQL(
                 "current_setting('bds.version') || '.' ||"
                 " coalesce((select max(e.number) from bds.erasures as e where e.company_id = p.company_id), 0)"
             ).format()
         text = SQL(
-            "select coalesce(max(extract(epoch from p.begun_at) || '.' || {}), '0')"
+            "select coalesce(max(p.generation || '.' || extract(epoch from p.begun_at) || '.' || {}), '1')"
             " from bds.company_positions as p where p.company_id = {}"
         ).format(data, COMPANY)
         origin = self.query.origin
