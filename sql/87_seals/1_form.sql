@@ -5,8 +5,10 @@ create function bds_seals.generation_of(company text)
     returns bigint
     language sql
     stable
-    return 1;
-comment on function bds_seals.generation_of(text) is 'The generation of a company';
+as $$
+    select coalesce((select cardinality(c.commons) + 1 from bds.clocks c where c.company_id = company), 1);
+$$;
+comment on function bds_seals.generation_of(text) is 'The generation of a company; 1 of the server''s audit';
 
 create function bds_seals.most()
     returns bigint

@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.slow, NO_MONTHS]
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
-COMPARE, COUNT, DEAD, OLD, SETS, KEYS, MAKE, EXPIRE = (
+COMPARE, COUNT, DEAD, OLD, SETS, KEYS, VERIFY, SEAL, MAKE, EXPIRE = (
     "compare rows with the log", "count problems", "end dead imports", "forget old imports", "count change sets",
-    "forget keys of requests", "make months of the log", "expire months of the log",
+    "forget keys of requests", "verify sealed records", "seal records", "make months of the log", "expire months of the log",
 )  # fmt: skip
 MAINTAIN = b"select step, done, problem from bds.maintain(import_age => '1 day', compare_age => '0')"
 # what each step has to do
