@@ -28,6 +28,11 @@ SLEEP = b"select pg_backend_pid()::text, pg_sleep(60)::text"
 COMPANIES = ("acme", "beta", "corner", "delta", "echo")
 
 
+@pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
+
+
 @asynccontextmanager
 async def opened(url: str, size: int = 1, **settings: Any) -> AsyncIterator[Pool]:
     pool = Pool(Config(database_url=url, **settings), url, "bds_reader", size)
