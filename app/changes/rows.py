@@ -14,8 +14,8 @@ from typing import NamedTuple
 from app.changes.parameters import by_name
 from app.database.catalog import Catalog, Entity
 from app.database.database import Database
-from app.database.past import Moment, model_of, reading_past
-from app.database.pool.session import Row, Session, read_row_on
+from app.database.past import Moment, model_of, read_past, reading_past
+from app.database.pool.session import Row, Session
 from app.database.servers.reads import require_generation, require_position
 from app.errors import QueryError, about
 from app.query.check.moments import moment_of
@@ -197,5 +197,6 @@ async def _fetch(database: Database, company: str, moment: Moment | None, statem
     values = statement.values_for(key)
     if moment is None:
         return await database.read(company, statement.text, values)
-    async with reading(database, company, moment) as connection:
-        return await read_row_on(connection, statement.text, values, prepare=statement.prepare)
+    require_position(moment.version or 0)
+    async with database.session(company) as connection:
+        return await read_past(connection, company, moment, statement.text, values, is_steady=statement.is_steady)

@@ -14,6 +14,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from app.database.catalog import Catalog
+from app.database.pool.direct import read_prepared
+from app.database.pool.session import Row, Session, Value, read_row_on
 from app.errors import ServiceError
 
 # Rows have the columns of the time that is given, or else of the version's: columns change between two changes of a company.
@@ -25,12 +27,18 @@ FOUND: LiteralString = """
         (select p.generation from bds.company_positions p where p.company_id = %(company)s),
         (select extract(epoch from p.begun_at)::text from bds.company_positions p where p.company_id = %(company)s)
 """
-NAME_VERSION: LiteralString = f"""
-    select {FOUND}, set_config('bds.version', v.id::text, %(local)s), set_config('bds.version_time', v.logged_at::text, %(local)s),
-        set_config('bds.moment', v.moment::text, %(local)s), set_config('bds.version_is_whole', v.is_whole::text, %(local)s),
-        set_config('bds.later', (v.last_id - v.id)::text, %(local)s),
-        -- the changes of a row are found by its index alone, not also by the one of their times
-        set_config('enable_bitmapscan', 'off', %(local)s)
+SET_VERSION: LiteralString = """
+    set_config('bds.version', v.id::text, %(local)s), set_config('bds.version_time', v.logged_at::text, %(local)s),
+    set_config('bds.moment', v.moment::text, %(local)s), set_config('bds.version_is_whole', v.is_whole::text, %(local)s),
+    set_config('bds.later', (v.last_id - v.id)::text, %(local)s),
+    -- the changes of a row are found by its index alone, not also by the one of their times
+    set_config('enable_bitmapscan', 'off', %(local)s)
+"""
+NAME_VERSION: LiteralString = f"select {FOUND}, {SET_VERSION} {FIND}"
+# Then for a statement that is planned once for all versions, and stays when a month of the log fills that was empty.
+NAME_STEADILY: LiteralString = f"""
+    select {FOUND}, {SET_VERSION}, set_config('plan_cache_mode', 'force_generic_plan', %(local)s),
+        set_config('enable_seqscan', 'off', %(local)s)
     {FIND}
 """
 NAME_SINCE: LiteralString = f"""
@@ -38,7 +46,12 @@ NAME_SINCE: LiteralString = f"""
     {FIND}
 """
 
-KEPT: LiteralString = "select bds.first_change(%s), set_config('enable_bitmapscan', null, false)"
+KEPT: LiteralString = """
+    select bds.first_change(%s), set_config('enable_bitmapscan', null, false), set_config('enable_seqscan', null, false),
+        set_config('plan_cache_mode', null, false)
+"""
+RESET: LiteralString = "reset enable_bitmapscan; reset enable_seqscan; reset plan_cache_mode"
+STEADY = 8  # statements of the past that a session keeps prepared: the plan of one takes a megabyte, with many months more
 
 FAR = 10_000  # later changes from which an error tells that they take time
 LAST_VERSION = 2**63 - 2  # the greatest that has a next one
@@ -192,23 +205,41 @@ async def open_past(connection: psycopg.AsyncConnection[Any], company: str, mome
 
 
 @asynccontextmanager
-async def reading_past(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> AsyncIterator[Past]:
+async def reading_past(
+    connection: psycopg.AsyncConnection[Any], company: str, moment: Moment, *, steadily: bool = False
+) -> AsyncIterator[Past]:
     """Reads of a session without a transaction as of the version of a moment.
 
-    Raises ServiceError as name_version does; gone if changes after the version were dropped: rows read before may then be wrong.
+    steadily: of statements that find rows by their ids, whose plans are the same for all versions.  Raises ServiceError as
+    name_version does; gone if changes after the version were dropped: rows read before may then be wrong.
     """
-    past = await name_version(connection, company, moment)
-    try:
+    try:  # an error comes after the settings, too
+        past = (await _find(connection, NAME_STEADILY if steadily else NAME_VERSION, company, moment)).kept()
         with past.timely():
             yield past
         row = await (await connection.execute(KEPT, (company,))).fetchone()
     except BaseException:
         with suppress(psycopg.Error):
-            await connection.execute("reset enable_bitmapscan")
+            await connection.execute(RESET)
         raise
     assert row is not None
     if past.version < row[0] - 1:
         raise _gone(row[0], past.target)
+
+
+async def read_past(
+    connection: Session, company: str, moment: Moment, text: bytes, values: Sequence[Value], *, is_steady: bool
+) -> Row:
+    """Run a statement that gives one row as of the version of a moment, in a session without a transaction.
+
+    is_steady: whether its plan is the same for all versions, as one is that finds rows by their ids: then it is prepared, because
+    it takes longer to plan than to run.  Raises psycopg.Error, and ServiceError as reading_past does.
+    """
+    prepares = connection.prepare_threshold is not None and connection.info.transaction_status == TransactionStatus.IDLE
+    async with reading_past(connection, company, moment, steadily=is_steady and prepares):
+        if is_steady and prepares:
+            return await read_prepared(connection, text, values, connection.past_statements, STEADY)
+        return await read_row_on(connection, text, values, prepare=False)
 
 
 def _gone(first: int, target: str | None) -> ServiceError:

@@ -17,7 +17,7 @@ from aiohttp import web
 from psycopg.pq.abc import PGresult
 
 from app.database.database import Database
-from app.database.past import Moment, open_past, reading_past
+from app.database.past import Moment, open_past, read_past, reading_past
 from app.database.pool.direct import DirectConnection
 from app.database.pool.session import Session, read_row_on
 from app.database.servers.reads import require_position
@@ -78,8 +78,9 @@ class Reading:
             )
         require_position(moment.version or 0)
         company = self.plan.company
-        async with self.database.session(company) as connection, reading_past(connection, company, moment):
-            return await self.fetch_row_on(connection, statement)
+        async with self.database.session(company) as connection:
+            values = statement.values_for(self.key)
+            return await read_past(connection, company, moment, statement.text, values, is_steady=statement.is_steady)
 
     async def fetch_row_on(self, connection: Session, statement: Statement) -> list[bytes | None]:
         """Run a statement that gives one row.  Returns its columns as PostgreSQL sent them, without decoding."""

@@ -84,24 +84,30 @@ comment on function bds_past.is_then(text) is
     'SQL for a condition: the entity was registered at the time; before, it has no rows. Version 0, the empty company, has the '
     'time -infinity';
 
-create function bds_past.later(
-    entity text, version text default '$2', at text default '$3', log text default 'bds.change_log'
-)
+create function bds_past.since(entity text)
+    returns text
+    language sql
+    stable
+as $$
+    select coalesce(
+        (select ' and l.created_at >= ' || bds_past.time_literal(b) from bds_past.begin_of(entity) b where b > '-infinity'), ''
+    );
+$$;
+comment on function bds_past.since(text) is
+    'SQL for a further condition on changes l of an entity: not those of another table that was registered under its name before';
+
+create function bds_past.later(entity text, version text default '$2', at text default '$3')
     returns text
     language sql
     stable
 as $$
     select bds_impl.fill(
-        '{log} l where l.company_id = $1 and l.entity = {entity:L} and l.id > {version} and l.created_at >= {at}{since}',
-        'log', log, 'entity', entity, 'version', version, 'at', at,
-        -- not those of another table that was registered under this name before
-        'since', coalesce(
-            (select ' and l.created_at >= ' || bds_past.time_literal(b) from bds_past.begin_of(entity) b where b > '-infinity'), ''
-        )
-    )
+        'bds.change_log l where l.company_id = $1 and l.entity = {entity:L} and l.id > {version} and l.created_at >= {at}{since}',
+        'entity', entity, 'version', version, 'at', at, 'since', bds_past.since(entity)
+    );
 $$;
-comment on function bds_past.later(text, text, text, text) is
-    'SQL for the changes l of an entity after a version, whose time is given, too; log: the table, or a part of it in parentheses';
+comment on function bds_past.later(text, text, text) is
+    'SQL for the changes l of an entity after a version, whose time is given, too';
 
 create function bds_past.unchanged(this bds.entities)
     returns text
@@ -183,15 +189,23 @@ $$;
 comment on function bds_past.changed(bds.entities) is
     'SQL for the rows with a later change: g with the merged old values (state), t with the current row, null if it was deleted';
 
--- Whatever the planner knows of a company, changes of a row can only be found by the row: the condition on the company is outside.
-create function bds_past.of_row(row_id text, version text, at text)
+create function bds_past.later_of_row(
+    entity text, row_id text, version text default '(select $2)', at text default '(select $3)'
+)
     returns text
     language sql
-    immutable
-    return format(
-        '(select o.* from bds.change_log o where o.row_id = %s and o.id > %s and o.created_at >= %s offset 0)', row_id, version, at
+    stable
+as $$
+    select bds_impl.fill(
+        -- Whatever the planner knows of a company, changes of a row can only be found by the row: other conditions are outside.
+        '(select o.* from bds.change_log o where o.row_id = {row} and o.id > {version} and o.created_at >= {at} offset 0) l '
+        'where l.company_id = (select $1) and l.entity = {entity:L}{since}',
+        'row', row_id, 'version', version, 'at', at, 'entity', entity, 'since', bds_past.since(entity)
     );
-comment on function bds_past.of_row(text, text, text) is 'SQL for the changes of a row after a version, whose time is given, too';
+$$;
+comment on function bds_past.later_of_row(text, text, text, text) is
+    'SQL for the changes l of a row after a version, whose time is given, too. Settings are read in subqueries: once for a query, '
+    'where the planner need not know them';
 
 create function bds_past.merged(this bds.entities, changes text)
     returns text
@@ -221,7 +235,7 @@ as $$
         -- a row whose first later change creates it did not exist
         ' and (g.first_id is null or g.first_id is distinct from g.created_id)',
         'table', this.table_name::text, 'is_then', bds_past.is_then(this.name),
-        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('t.id', '$2', '$3')))
+        'later', bds_past.merged(this, bds_past.later_of_row(this.name, 't.id'))
     )
 $$;
 comment on function bds_past.present(bds.entities) is
@@ -243,7 +257,7 @@ cross join lateral {later} g
 where {is_then} and g.first_id is distinct from g.created_id$sql$,
         'entity', this.name, 'deletes', bds_past.later(this.name), 'table', this.table_name::text,
         'is_then', bds_past.is_then(this.name),
-        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('c.row_id', '$2', '$3')))
+        'later', bds_past.merged(this, bds_past.later_of_row(this.name, 'c.row_id'))
     )
 $$;
 comment on function bds_past.deleted(bds.entities) is

@@ -15,11 +15,11 @@ as $$
         'entity', this.name, 'table', this.table_name::text, 'updated_at', bds_past.updated_at(),
         'fitted', bds_past.fitted(this.name),
         'present', format('json_object(%s returning json)::jsonb', bds_change_log.row_members(this, 't')),
-        'later', bds_past.merged(this, bds_past.later(this.name, log => bds_past.of_row('c.row_id', '$2', '$3'))),
+        'later', bds_past.merged(this, bds_past.later_of_row(this.name, 'c.row_id')),
         'between', bds_past.merged(
-            this, bds_past.later(this.name, '$5', '$6', bds_past.of_row('c.row_id', '$5', '$6')) || ' and l.id <= c.id'
+            this, bds_past.later_of_row(this.name, 'c.row_id', '(select $5)', '(select $6)') || ' and l.id <= c.id'
         ),
-        'changes_between', bds_past.later(this.name, '$5', '$6', bds_past.of_row('c.row_id', 'c.id', '$6')),
+        'changes_between', bds_past.later_of_row(this.name, 'c.row_id', 'c.id', '(select $6)'),
         'fields', jsonb_agg(
             jsonb_build_object(
                 'field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'))
@@ -91,7 +91,7 @@ cross join lateral (
 ) d
 where c.company_id = $1 and c.entity = {entity:L} and c.id > $5 and c.id <= $2 and c.created_at >= $6 and c.created_at <= $3
     and not exists (  -- a later change of the row stands for it
-        select 1 from {changes_between} and l.id > c.id and l.id <= $2 and l.created_at <= $3
+        select 1 from {changes_between} and l.id <= (select $2) and l.created_at <= (select $3)
     )
     $sql$, bds_past.difference_scope(this));
 $$;

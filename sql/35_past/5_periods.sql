@@ -11,7 +11,7 @@ create function bds_past.periods_scope(this bds.entities)
 as $$
     select bds_past.difference_scope(this) || jsonb_build_object(
         'old', bds_past.old_value(this.name), 'changes_since', bds_past.later(this.name, '$5', '$6'),
-        'changes_of_row', bds_past.later(this.name, '$5', '$6', bds_past.of_row('c.row_id', '$5', '$6')),
+        'changes_of_row', bds_past.later_of_row(this.name, 'c.row_id', '(select $5)', '(select $6)'),
         'before_of_row', bds_impl.fill(
             'bds.change_log l where l.row_id = c.row_id and l.company_id = $1 and l.entity = {entity:L} and l.id <= $5 '
             'and l.created_at <= $6 and l.created_at >= {begins}',

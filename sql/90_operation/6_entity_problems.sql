@@ -5,15 +5,19 @@ create function bds_operation.altered_objects()
     language sql
     stable
 as $$
-    with objects as (
-        select e, e.name as entity, e.table_name::text as table_name, split_part(k.key, ':', 1) as type,
-            substr(k.key, strpos(k.key, ':') + 1) as name, present.objects ->> k.key as now, g.objects ->> k.key as made,
-            present.objects -> 'server:' = g.objects -> 'server:' as is_comparable
+    -- materialized: the objects of each entity are looked up once for each of its parts, not for those of all
+    with parts as materialized (
+        select e, g.part, g.objects as made, bds_registry.objects(e, g.part) as present
         from bds.entities e
         join bds.generated g on g.entity = e.name
-        cross join lateral bds_registry.objects(e, g.part) as present (objects)
-        cross join lateral jsonb_object_keys(present.objects || g.objects) as k (key)
         where exists (select from pg_class c where c.oid = e.table_name)
+    ),
+    objects as (
+        select p.e, (p.e).name as entity, (p.e).table_name::text as table_name, split_part(k.key, ':', 1) as type,
+            substr(k.key, strpos(k.key, ':') + 1) as name, p.present ->> k.key as now, p.made ->> k.key as made,
+            p.present -> 'server:' = p.made -> 'server:' as is_comparable
+        from parts p
+        cross join lateral jsonb_object_keys(p.present || p.made) as k (key)
     )
     select case when o.now is null then 'missing ' when o.made is null then 'unknown ' else 'altered ' end || o.type, o.entity,
         case

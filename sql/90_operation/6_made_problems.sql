@@ -81,10 +81,7 @@ as $$
     where exists (select from differences d where d.type = 'server')
         or exists (select from bds.generated g where g.objects ->> 'server:' <> bds_impl.server())
     union all
-    select 'restored database', null, 'bds.clocks',
-        'transactions that this server has not begun yet have written: ids that readers know would be given again as if nothing '
-        'had happened',
-        'bds migrate'
+    select 'restored database', null, 'bds.clocks', 'ids that readers know may be given again', 'select bds.after_restore()'
     where bds_operation.was_restored();
 $$;
 comment on function bds_operation.made_problems() is

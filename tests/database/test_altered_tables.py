@@ -52,8 +52,8 @@ ALTERATIONS = {
 
 
 @pytest.fixture(scope="module")
-def template(server: str) -> Iterator[str]:
-    yield from prepared(server, f"{TABLE}; select bds.register('data.stores'); select bds.create_company('acme')")
+def template(server: str, of_units: str) -> Iterator[str]:
+    yield from prepared(server, f"{TABLE}; select bds.register('data.stores'); select bds.create_company('acme')", of_units)
 
 
 @pytest.fixture

@@ -135,8 +135,8 @@ STATE = {
 
 
 @pytest.fixture(scope="module")
-def template(server: str) -> Iterator[str]:
-    yield from prepared(server, lambda operator: operator.company("acme"))
+def template(server: str, of_units: str) -> Iterator[str]:
+    yield from prepared(server, lambda operator: operator.company("acme"), of_units)
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,11 @@ KEEPER = "import asyncio, sys; from app.database.servers import bell; asyncio.ru
 PATIENCE = 20.0  # seconds after which a bell counts as missing
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 @pytest.fixture
 def acme(operator: Operator) -> Operator:
     operator.company("acme"), operator.company("beta")

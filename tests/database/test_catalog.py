@@ -23,6 +23,11 @@ select bds.register('data.things')
 NOTIFICATION = 0.5  # seconds in which a notification arrives
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 def test_a_slow_reload_does_not_replace_a_newer_one(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request reloads the catalog; meanwhile an entity is registered and the listener is notified."""
     has_read, may_continue = threading.Event(), threading.Event()

@@ -19,8 +19,8 @@ def fill(operator: Operator) -> None:
 
 
 @pytest.fixture(scope="module")
-def template(server: str) -> Iterator[str]:
-    yield from prepared(server, fill)
+def template(server: str, of_products: str) -> Iterator[str]:
+    yield from prepared(server, fill, of_products)
 
 
 @pytest.fixture

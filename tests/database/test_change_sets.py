@@ -32,6 +32,11 @@ POOL = [str(UUID(int=n)) for n in (1, 2, 3)]
 A, B, _ = POOL
 
 
+@pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
+
+
 @pytest.fixture
 def acme(operator: Operator) -> Iterator[Operator]:
     operator.company("acme")

@@ -23,6 +23,11 @@ WITHOUT = {
 }
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 @pytest.mark.parametrize("kind", WITHOUT)
 def test_everything_has_a_comment(operator: Operator, kind: str) -> None:
     assert [name for (name,) in operator.rows(WITHOUT[kind])] == []

@@ -20,6 +20,11 @@ from tests.service.serving import wait_until
 PATIENCE = 60.0  # seconds
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 def with_session(url: str, work: Callable[[Session, list[dict[str, Any]]], Awaitable[None]]) -> None:
     """Run work with a connection, in the event loop of the service; it gets the errors that the loop has met, too."""
 

@@ -76,6 +76,11 @@ companies = (f"company-{n}" for n in count(1))
 
 
 @pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
+
+
+@pytest.fixture(scope="module")
 def workshop(module_database_url: str) -> Iterator[Operator]:
     """A database with a table that has a column of every type, and one of its children."""
     with psycopg.connect(module_database_url, autocommit=True) as connection:

@@ -16,6 +16,11 @@ from tests.conftest import Operator
 SHOW = "show idle_in_transaction_session_timeout"
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 @pytest.mark.parametrize(("own", "expected"), [(None, "5min"), ("7min", "7min")])
 def test_the_service_sets_a_limit_unless_there_is_one(
     operator: Operator, database_url: str, own: str | None, expected: str

@@ -15,6 +15,11 @@ KEPT = """
 """
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 @pytest.fixture
 def acme(operator: Operator) -> Operator:
     operator.company("acme")

@@ -36,6 +36,11 @@ sys.stdin.read()
 """
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 @dataclass
 class Trial:
     url: str

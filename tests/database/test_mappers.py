@@ -13,6 +13,11 @@ from tests.conftest import Operator
 Connect = Callable[..., psycopg.Connection[Any]]
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 def test_each_company_sees_its_own(operator: Operator, connect: Connect) -> None:
     for company in ("a", "b"):
         operator.company(company)

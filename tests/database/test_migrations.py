@@ -1,5 +1,6 @@
 """Migrations: once, in order, safe from two processes at once, and never silently changed."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from app.database import migrate
+from tests.conftest import Operator
+from tests.database.test_problems import fill, problems
 
 pytestmark = pytest.mark.slow
 
@@ -24,14 +27,46 @@ def empty_url(server: str, request: pytest.FixtureRequest):
         connection.execute(f"drop database {name} with (force)".encode())
 
 
-def test_an_empty_database_is_migrated_as_planned_and_a_second_run_finds_nothing_to_do(empty_url: str) -> None:
+def test_an_empty_database_is_migrated_as_planned_once_by_processes_that_begin_at_once(empty_url: str) -> None:
     planned = migrate.plan(empty_url)
     with psycopg.connect(empty_url) as connection:
         assert connection.execute("select to_regnamespace('bds'), to_regclass('public.bds_migrations')").fetchone() == (None, None)
     assert planned[0] == "migrations/0001_schemas.sql"
-    assert migrate.migrate(empty_url) == planned
+    program = "import json, sys; from app.database import migrate; print(json.dumps(migrate.migrate(sys.argv[1])))"
+    workers = [
+        subprocess.Popen([sys.executable, "-c", program, empty_url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    outputs = [worker.communicate(timeout=60) for worker in workers]
+    assert all(worker.returncode == 0 for worker in workers), outputs
+    assert sorted((json.loads(out) for out, _ in outputs), key=len) == [[], [], [], planned], "each file once"
     assert migrate.is_current(empty_url)
     assert migrate.migrate(empty_url) == []
+
+
+OLDER = """
+    update bds.generated set objects = objects || '{"server:": "16", "policy:own_company": "otherwise", "view:api.stores": "otherwise"}';
+    update bds_operation.made set definition = 'otherwise' where is_printed;
+    update bds_operation.made set definition = '16' where type = 'server'
+"""
+
+
+def test_on_another_version_of_the_server_bds_migrate_makes_everything_again(operator: Operator, database_url: str) -> None:
+    fill(operator)
+    operator.connection.execute(OLDER.encode())
+    operator.connection.execute("alter function bds.require_company leakproof; grant update on bds.clocks to bds_reader")
+    assert [(p[0], p[3]) for p in problems(operator)] == [
+        ("altered rights", "bds.clocks"),
+        ("altered function", "bds.require_company(text)"),
+        ("altered server", f"PostgreSQL {operator.connection.info.server_version // 10000}"),
+    ], "what is the same in every version is compared"
+    assert {p[5] for p in problems(operator)[1:]} == {"bds migrate"}
+    assert "entity" not in " ".join(migrate.plan(database_url)) and problems(operator)
+    applied = migrate.migrate(database_url)
+    assert {"10_tenancy", "99_grants.sql", "stores: functions", "stores: views", "stores: table"} <= set(applied)
+    assert problems(operator) == [] and migrate.migrate(database_url) == []
+    operator.connection.execute("drop function bds_operation.differences")
+    assert "90_operation" in migrate.migrate(database_url) and problems(operator) == []
 
 
 def test_what_another_version_of_postgresql_has_recorded_is_made_anew(database_url: str) -> None:
@@ -42,17 +77,6 @@ def test_what_another_version_of_postgresql_has_recorded_is_made_anew(database_u
         assert "20_registry" in migrate.migrate(database_url)
         assert connection.execute("select from bds.problems").fetchall() == []
     assert migrate.migrate(database_url) == []
-
-
-def test_two_processes_at_once_apply_each_file_once(empty_url: str) -> None:
-    program = "import sys; from app.database import migrate; print(len(migrate.migrate(sys.argv[1])))"
-    workers = [
-        subprocess.Popen([sys.executable, "-c", program, empty_url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
-    outputs = [worker.communicate(timeout=60) for worker in workers]
-    assert all(worker.returncode == 0 for worker in workers), outputs
-    assert sorted(int(out) for out, _ in outputs)[:3] == [0, 0, 0]
 
 
 def test_a_run_tells_for_whom_it_waits(database_url: str, caplog: pytest.LogCaptureFixture) -> None:

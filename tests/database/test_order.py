@@ -17,6 +17,11 @@ pytestmark = pytest.mark.slow
 WRITERS, TRANSACTIONS = 6, 25
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 def write(url: str, number: int, errors: list[BaseException]) -> None:
     """Transactions of several statements that dawdle, and of which some roll back."""
     chance = random.Random(number)

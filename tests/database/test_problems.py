@@ -9,8 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.database import migrate
-from tests.conftest import Operator, prepared
+from tests.conftest import Operator, fresh_database, prepared
 from tests.database.test_altered_tables import ALTERATIONS, DROP_VIEWS, TABLE
 from tests.database.test_compare_log import unlogged
 
@@ -27,13 +26,21 @@ def fill(operator: Operator) -> None:
 
 
 @pytest.fixture(scope="module")
-def template(server: str) -> Iterator[str]:
-    yield from prepared(server, fill)
+def template(server: str, of_units: str) -> Iterator[str]:
+    yield from prepared(server, fill, of_units)
 
 
 @pytest.fixture
 def acme(operator: Operator) -> Operator:
     return operator
+
+
+@pytest.fixture
+def products(server: str, of_products: str) -> Iterator[Operator]:
+    for url in fresh_database(server, of_products):
+        with psycopg.connect(url, autocommit=True) as connection:
+            fill(Operator(connection))
+            yield Operator(connection)
 
 
 def problems(operator: Operator) -> list[Any]:
@@ -91,30 +98,6 @@ def test_values_that_an_alteration_rewrites_are_unlogged_until_they_are_recorded
     mend(acme)
     assert problems(acme) == []
     assert acme.rows("select l.operation::text, l.old from bds.change_log l order by id desc limit 1") == [("update", {})]
-
-
-OLDER = """
-    update bds.generated set objects = objects || '{"server:": "16", "policy:own_company": "otherwise", "view:api.stores": "otherwise"}';
-    update bds_operation.made set definition = 'otherwise' where is_printed;
-    update bds_operation.made set definition = '16' where type = 'server'
-"""
-
-
-def test_on_another_version_of_the_server_bds_migrate_makes_everything_again(acme: Operator, database_url: str) -> None:
-    acme.connection.execute(OLDER.encode())
-    acme.connection.execute("alter function bds.require_company leakproof; grant update on bds.clocks to bds_reader")
-    assert [(p[0], p[3]) for p in problems(acme)] == [
-        ("altered rights", "bds.clocks"),
-        ("altered function", "bds.require_company(text)"),
-        ("altered server", f"PostgreSQL {acme.connection.info.server_version // 10000}"),
-    ], "what is the same in every version is compared"
-    assert {p[5] for p in problems(acme)[1:]} == {"bds migrate"}
-    assert "entity" not in " ".join(migrate.plan(database_url)) and problems(acme)
-    applied = migrate.migrate(database_url)
-    assert {"10_tenancy", "99_grants.sql", "stores: functions", "stores: views", "stores: table"} <= set(applied)
-    assert problems(acme) == [] and migrate.migrate(database_url) == []
-    acme.connection.execute("drop function bds_operation.differences")
-    assert "90_operation" in migrate.migrate(database_url) and problems(acme) == []
 
 
 def test_what_protects_a_table_may_be_added_to_and_a_table_may_be_renamed(acme: Operator) -> None:
@@ -290,28 +273,29 @@ def test_constraints_and_indexes_that_prove_nothing_are_listed(acme: Operator) -
     assert problems(acme) == []
 
 
-def test_a_rule_that_rows_break_has_a_mend_once_a_person_has_corrected_them(acme: Operator) -> None:
-    acme.connection.execute("alter table data.stores add constraint is_big check (size > 5) not valid")
-    acme.connection.execute("create index stores_city on data.stores (company_id, city) where size > 0")
-    acme.connection.execute(
+def test_a_rule_that_rows_break_has_a_mend_once_a_person_has_corrected_them(products: Operator) -> None:
+    products.connection.execute("alter table data.stores add constraint is_big check (size > 5) not valid")
+    products.connection.execute("create index stores_city on data.stores (company_id, city) where size > 0")
+    products.connection.execute(
         "update pg_index set indisunique = true, indisvalid = false, indisready = false where indexrelid = 'data.stores_city'::regclass"
     )
-    unlogged(acme.connection, "insert into data.stores (company_id, code, city, size) values ('acme', 'b', 'Ulm', 9)")
-    acme.connection.execute("alter table data.invoices disable trigger all")
+    unlogged(products.connection, "insert into data.stores (company_id, code, city, size) values ('acme', 'b', 'Ulm', 9)")
+    products.connection.execute("alter table data.products disable trigger all")
     unlogged(
-        acme.connection, "insert into data.invoices (company_id, code, invoice_date, customer_id) values ('acme', 'i', now(), 99)"
+        products.connection,
+        "insert into data.products (company_id, code, name, category_id) values ('acme', 'p', 'P', 99)",
     )
     broken = [
-        ("disabled constraint", "invoices_company_id_customer_id_fkey on data.invoices"),
+        ("disabled constraint", "products_company_id_category_id_fkey on data.products"),
         ("invalid constraint", "is_big on data.stores"),
         ("invalid index", "data.stores_city"),
     ]
-    undecided = [(p[0], p[3]) for p in problems(acme) if p[5] is None]
+    undecided = [(p[0], p[3]) for p in problems(products) if p[5] is None]
     assert undecided == broken
-    unlogged(acme.connection, "delete from data.invoices; delete from data.stores where code = 'a'")
-    mend(acme)
-    acme.rows("select * from bds.compare_log(record => true)")
-    assert problems(acme) == []
+    unlogged(products.connection, "delete from data.products; delete from data.stores where code = 'a'")
+    mend(products)
+    products.rows("select * from bds.compare_log(record => true)")
+    assert problems(products) == []
 
 
 def test_imports_without_a_sign_of_life_and_resting_hooks_are_listed(acme: Operator) -> None:
@@ -350,35 +334,41 @@ def test_a_table_whose_values_cannot_have_changed_is_not_to_be_compared(acme: Op
     assert problems(acme) == []
 
 
-def test_a_reference_to_another_table_is_an_altered_table(acme: Operator) -> None:
-    acme.connection.execute(
+def test_a_reference_to_another_table_is_an_altered_table(products: Operator) -> None:
+    products.connection.execute(
         "alter table data.products drop constraint products_company_id_unit_id_fkey,"
-        " add foreign key (company_id, unit_id) references data.customers (company_id, id)"
+        " add foreign key (company_id, unit_id) references data.categories (company_id, id)"
     )
-    [(kind, _, entity, _, detail, mend)] = problems(acme)
-    assert (kind, entity, detail) == ("altered table", "products", "column unit_id refers to customers now, not to units")
-    acme.connection.execute(mend.encode())
-    assert problems(acme) == []
-    assert acme.rows("select target from bds.navigations where entity = 'products' and name = 'unit'") == [("customers",)]
+    [(kind, _, entity, _, detail, mend)] = problems(products)
+    assert (kind, entity, detail) == ("altered table", "products", "column unit_id refers to categories now, not to units")
+    products.connection.execute(mend.encode())
+    assert problems(products) == []
+    assert products.rows("select target from bds.navigations where entity = 'products' and name = 'unit'") == [("categories",)]
 
 
-def test_a_table_in_a_closed_schema_or_without_companies_leaves_the_list_readable(acme: Operator) -> None:
-    acme.connection.execute("create schema other; alter table data.units set schema other; alter table other.units add note text")
-    acme.connection.execute("alter table data.customers rename company_id to cid")
-    assert {("altered table", "units"), ("altered table", "customers")} <= {
-        (kind, entity) for kind, _, entity, *_ in problems(acme)
+def test_a_table_in_a_closed_schema_or_without_companies_leaves_the_list_readable(products: Operator) -> None:
+    products.connection.execute(
+        "create schema other; alter table data.units set schema other; alter table other.units add note text"
+    )
+    products.connection.execute("alter table data.product_variants rename company_id to cid")
+    assert {("altered table", "units"), ("altered table", "productVariants")} <= {
+        (kind, entity) for kind, _, entity, *_ in problems(products)
     }
 
 
-def test_a_parent_column_that_was_made_again_is_registered_by_its_name(acme: Operator) -> None:
-    acme.connection.execute('drop view api."orderItems", my."orderItems", past."orderItems_changed" cascade')
-    acme.connection.execute("alter table data.order_items drop order_id cascade")
-    assert {mend for kind, _, entity, _, _, mend in problems(acme) if entity == "orderItems" and kind != "lost column"} == {None}
-    acme.connection.execute(
-        "alter table data.order_items add order_id bigint not null,"
-        " add foreign key (company_id, order_id) references data.orders on delete cascade"
+def test_a_parent_column_that_was_made_again_is_registered_by_its_name(products: Operator) -> None:
+    products.connection.execute('drop view api."productVariants", my."productVariants", past."productVariants_changed" cascade')
+    products.connection.execute("alter table data.product_variants drop product_id cascade")
+    assert {
+        mend for kind, _, entity, _, _, mend in problems(products) if entity == "productVariants" and kind != "lost column"
+    } == {None}
+    products.connection.execute(
+        "alter table data.product_variants add product_id bigint not null,"
+        " add foreign key (company_id, product_id) references data.products on delete cascade"
     )
-    mends = [mend for _, _, entity, _, _, mend in problems(acme) if entity == "orderItems" and mend and "bds.register" in mend]
-    assert mends and all("parent => 'order_id', collection => 'items'" in mend for mend in mends)
-    acme.connection.execute(mends[0].encode())
-    assert {kind for kind, *_ in problems(acme)} == {"lost column"}
+    mends = [
+        mend for _, _, entity, _, _, mend in problems(products) if entity == "productVariants" and mend and "bds.register" in mend
+    ]
+    assert mends and all("parent => 'product_id', collection => 'variants'" in mend for mend in mends)
+    products.connection.execute(mends[0].encode())
+    assert {kind for kind, *_ in problems(products)} == {"lost column"}

@@ -18,6 +18,11 @@ PARTITIONS = "select inhrelid::regclass::text from pg_inherits where inhparent =
 NEW = "insert into data.units (code, name) values ('{}', 'x') returning id"
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 @pytest.fixture
 def acme(operator: Operator) -> Operator:
     operator.company("acme")

@@ -1,8 +1,9 @@
-"""Small reads on standing connections: whose rows they see, what they prepare, and every way in which they can fail."""
+"""Small reads on standing connections, and of the past: whose rows they see, what they prepare, and every way in which they fail."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -17,15 +18,24 @@ import uvloop
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from app.config import Config
+from app.database import connections, past
 from app.database.pool import direct, pools, standing
 from app.database.pool.pools import Pool
 from app.database.pool.session import Row
+from app.errors import ServiceError
+from app.query.check.options import parse_query
+from app.query.sql import statements
 from tests.conftest import Operator
 from tests.service.serving import wait_until
 
 PID = b"select pg_backend_pid()::text"
 SLEEP = b"select pg_backend_pid()::text, pg_sleep(60)::text"
 COMPANIES = ("acme", "beta", "corner", "delta", "echo")
+
+
+@pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
 
 
 @asynccontextmanager
@@ -452,5 +462,44 @@ def test_an_error_of_a_shared_run_reaches_all_and_one_that_leaves_stops_nobody(d
         assert isinstance(results[0], asyncio.CancelledError)
         assert len({str(each) for each in results[1:]}) == 1
         assert pool._standing._shared == {}
+
+    with_pool(database_url, work)
+
+
+def test_a_read_of_the_past_by_id_is_planned_once_for_all_versions_and_leaves_no_setting(
+    database_url: str, operator: Operator
+) -> None:
+    operator.company("acme")
+    for statement in (
+        "insert into data.products (code, name) values ('a', 'one')",
+        *("update data.products set name = name || '.'",) * 3,
+    ):
+        operator.write("acme", statement)
+    plans = "select count(*)::int, sum(generic_plans)::int, sum(custom_plans)::int from pg_prepared_statements where statement ~ 'past[.\"]'"
+    settings = "select current_setting('plan_cache_mode'), current_setting('enable_seqscan'), current_setting('enable_bitmapscan')"
+    with connections.connect(database_url, "bds_reader") as connection:
+        catalog = past.model_of(connections.read_catalog(connection))
+
+    async def work(pool: Pool) -> None:
+        async with pool.session("acme") as session:
+
+            async def read(version: int, *options: tuple[str, str], key: str | None = None) -> Any:
+                query = parse_query(catalog, catalog["products"], options, key=key)
+                text = statements.page(query, "acme")
+                assert text.is_steady
+                row = await past.read_past(
+                    session, "acme", past.Moment(version=version), text.text, text.values, is_steady=text.is_steady
+                )
+                return json.loads(b"[%b]" % (row[0] or b""))
+
+            for key in ("1", "code='a'"):
+                assert [(await read(version, key=key))[0]["name"] for version in (4, 1, 3, 2)] == ["one...", "one", "one..", "one."]
+            assert await (await session.execute(plans)).fetchone() == (2, 6, 0)
+            for top in [n for n in range(1, past.STEADY + 3) for _ in range(2)]:
+                assert [row["name"] for row in await read(2, ("$top", str(top)))] == ["one."]
+            assert await (await session.execute(plans)).fetchone() == (past.STEADY, past.STEADY, 0)
+            with pytest.raises(ServiceError):
+                await read(5, key="1")
+            assert await (await session.execute(settings)).fetchone() == ("auto", "on", "on")
 
     with_pool(database_url, work)

@@ -13,6 +13,11 @@ from tests.database.test_turn import assert_gapless
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
+
+
 @pytest.fixture
 def acme(operator: Operator) -> Operator:
     operator.company("acme")

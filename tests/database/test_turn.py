@@ -15,6 +15,11 @@ pytestmark = pytest.mark.slow
 UPDATE = "update data.units set name = name || '!' where company_id = 'acme' and code = %s"
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 @pytest.fixture
 def acme(operator: Operator) -> Iterator[Operator]:
     operator.company("acme")

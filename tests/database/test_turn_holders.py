@@ -34,6 +34,11 @@ TURNS = "select company_id, pid, actor, db_user, application_name, runs, stateme
 QUEUE = "select coalesce(sum(cardinality(waiters)), 0)::int from bds.turns"
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 @pytest.fixture
 def acme(operator: Operator) -> Operator:
     operator.company("acme"), operator.company("beta")

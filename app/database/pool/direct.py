@@ -11,17 +11,21 @@ import contextlib
 import logging
 import select
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from itertools import count
 
 import psycopg
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from app.database.pool.session import Session
+from app.database.pool.session import Row, Session, Value
 
 log = logging.getLogger("bds.db")
 
 CANCEL_TIMEOUT = 5.0  # seconds that a backend has to cancel a query; then its connection is closed
+
+_numbers = count(1)
 
 
 class DirectConnection:
@@ -52,6 +56,42 @@ class DirectConnection:
         """Send a statement; its result is taken by `result`.  Raises psycopg.OperationalError."""
         self._pq.send_query_params(text, parameters)
         return self._sent()
+
+    async def run_prepared(self, text: bytes, values: Iterable[Value], known: OrderedDict[bytes, bytes], most: int) -> Row:
+        """Run a statement that gives one row; from its second use on, prepared.
+
+        known: the statements that were run last, at most `most`, with the names of those that are prepared.  Raises psycopg.Error.
+        """
+        parameters = [encoded(value) for value in values]
+        name = known.get(text) or await self._prepare(text, known, most)
+        if not name:
+            return row_of(await self.run(text, parameters))
+        known.move_to_end(text)
+        try:
+            self._pq.send_query_prepared(name, parameters)
+            return row_of(await self.result(self._sent()))
+        except (psycopg.errors.FeatureNotSupported, psycopg.errors.InvalidSqlStatementName):
+            # the type of a column of the result has changed; or psycopg has dropped all statements, as it does after a rollback
+            await self._forget(text, known)
+            return row_of(await self.run(text, parameters))
+
+    async def _prepare(self, text: bytes, known: OrderedDict[bytes, bytes], most: int) -> bytes:
+        """Prepare a statement at its second use.  Returns its name, which is empty at the first use."""
+        if text in known:
+            name = b"bds_%d" % next(_numbers)
+            self._pq.send_prepare(name, text)
+            await self.result(self._sent())
+            known[text] = name
+            return name
+        if len(known) >= most:
+            await self._forget(next(iter(known)), known)
+        known[text] = b""
+        return b""
+
+    async def _forget(self, text: bytes, known: OrderedDict[bytes, bytes]) -> None:
+        if name := known.pop(text):
+            with contextlib.suppress(psycopg.errors.InvalidSqlStatementName):
+                await self.run(b"deallocate " + name)
 
     async def result(self, started: asyncio.Future[PGresult]) -> PGresult:
         """The result of a statement that was sent.  Raises psycopg.Error."""
@@ -155,3 +195,30 @@ class DirectConnection:
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
             self._socket = -1
+
+
+async def read_prepared(session: Session, text: bytes, values: Iterable[Value], known: OrderedDict[bytes, bytes], most: int) -> Row:
+    """Run a statement as DirectConnection.run_prepared does, on a connection that is in use for more.  Raises psycopg.Error."""
+    direct = DirectConnection(session)
+    try:
+        return await direct.run_prepared(text, values, known, most)
+    finally:
+        try:
+            await direct.cancel()
+        finally:
+            direct.detach()
+
+
+def row_of(result: PGresult) -> Row:
+    """The columns of the one row of a result."""
+    return [result.get_value(0, column) for column in range(result.nfields)]
+
+
+def encoded(value: Value) -> bytes:
+    """A value as PostgreSQL reads it: text, or an array of text.  Raises psycopg.DataError."""
+    if not isinstance(value, str):
+        escaped = (each.replace("\\", "\\\\").replace('"', '\\"') for each in value)
+        value = "{" + ",".join(f'"{each}"' for each in escaped) + "}"
+    if "\0" in value:
+        raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    return value.encode()

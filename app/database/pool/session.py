@@ -22,7 +22,8 @@ Row = list[bytes | None]  # the columns of a row as PostgreSQL sends them, witho
 class Session(psycopg.AsyncConnection[Any]):
     """A pooled connection, with the company that its session has named.
 
-    statements: the texts of small reads that it has run, with the names under which they are prepared.
+    statements: the texts of small reads that it has run, with the names under which they are prepared; past_statements: the same of
+    reads of past states.
     """
 
     company: str | None = None
@@ -33,6 +34,7 @@ class Session(psycopg.AsyncConnection[Any]):
         super().__init__(*arguments, **named)
         read_json_exactly(self)
         self.statements: OrderedDict[bytes, bytes] = OrderedDict()
+        self.past_statements: OrderedDict[bytes, bytes] = OrderedDict()
 
     def hang_up(self) -> None:
         """Break the connection, so that what waits for the server fails at once."""

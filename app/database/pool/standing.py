@@ -13,16 +13,12 @@ What happens when
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable
-from itertools import count
 
-import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.pq.abc import PGresult
 
-from app.database.pool.direct import DirectConnection
+from app.database.pool.direct import DirectConnection, encoded, row_of
 from app.database.pool.session import Row, Session, Value
 
 LEASE = 600.0  # seconds after which a connection goes back to its pool
@@ -31,8 +27,6 @@ PREPARED = 100  # statements that a session remembers, as many as psycopg
 NAME_COMPANY = b"select set_config('bds.company', $1, false)"
 
 OnConnection = Callable[["StandingConnection"], None]
-
-_numbers = count(1)
 
 
 class StandingConnection(DirectConnection):
@@ -63,39 +57,11 @@ class StandingConnection(DirectConnection):
         if session.company != company:
             session.company = None  # until the server has confirmed
             # a statement of its own: a view in the same one could read the old setting first
-            await self.run(NAME_COMPANY, [_parameter(company)])
+            await self.run(NAME_COMPANY, [encoded(company)])
             session.company = company
-        parameters = [_parameter(value) for value in values]
-        name = (session.statements.get(text) or await self._prepare(text)) if prepare else b""
-        if not name:
-            return _columns(await self.run(text, parameters))
-        session.statements.move_to_end(text)
-        try:
-            self._pq.send_query_prepared(name, parameters)
-            return _columns(await self.result(self._sent()))
-        except (psycopg.errors.FeatureNotSupported, psycopg.errors.InvalidSqlStatementName):
-            # the type of a column of the result has changed; or psycopg has dropped all statements, as it does after a rollback
-            await self._forget(text)
-            return _columns(await self.run(text, parameters))
-
-    async def _prepare(self, text: bytes) -> bytes:
-        """Prepare a statement at its second use.  Returns its name, which is empty at the first use."""
-        known = self.session.statements
-        if text in known:
-            name = b"bds_%d" % next(_numbers)
-            self._pq.send_prepare(name, text)
-            await self.result(self._sent())
-            known[text] = name
-            return name
-        if len(known) >= PREPARED:
-            await self._forget(next(iter(known)))
-        known[text] = b""
-        return b""
-
-    async def _forget(self, text: bytes) -> None:
-        if name := self.session.statements.pop(text):
-            with contextlib.suppress(psycopg.errors.InvalidSqlStatementName):
-                await self.run(b"deallocate " + name)
+        if not prepare:
+            return row_of(await self.run(text, [encoded(value) for value in values]))
+        return await self.run_prepared(text, values, session.statements, PREPARED)
 
     def _on_unasked(self) -> None:
         self._dismiss(self)
@@ -103,17 +69,3 @@ class StandingConnection(DirectConnection):
     def detach(self) -> None:
         self._lease.cancel()
         super().detach()
-
-
-def _columns(result: PGresult) -> Row:
-    return [result.get_value(0, column) for column in range(result.nfields)]
-
-
-def _parameter(value: Value) -> bytes:
-    """A value as PostgreSQL reads it: text, or an array of text.  Raises psycopg.DataError."""
-    if not isinstance(value, str):
-        escaped = (each.replace("\\", "\\\\").replace('"', '\\"') for each in value)
-        value = "{" + ",".join(f'"{each}"' for each in escaped) + "}"
-    if "\0" in value:
-        raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
-    return value.encode()

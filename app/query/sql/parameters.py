@@ -89,12 +89,14 @@ class Statement:
 
     keys: the indexes in `values` of the key of the query's path.
     prepare: False for a past state, whose plan depends on the version: it is made for each execution.
+    is_steady: of a past state, that it finds rows by their ids or a unique value, so that its plan is the same for all versions.
     """
 
     rendered: Rendered
     values: tuple[Value, ...]
     keys: tuple[int, ...] = ()
     prepare: bool = True
+    is_steady: bool = False
 
     @property
     def text(self) -> bytes:

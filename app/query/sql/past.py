@@ -19,22 +19,28 @@ from app.query.sql.parameters import COMPANY
 FEW = 10_000  # rows that are rebuilt by themselves
 
 
-def past_rows(entity: str, name: str = "id", values: Composable | None = None, parent: str | None = None) -> Composable:
+def past_rows(
+    entity: str, name: str = "id", values: Composable | None = None, parent: str | None = None, *, is_unique: bool = False
+) -> Composable:
     """The rows as of the version: with values, an array, only those that have one of them in the field `name`, and maybe others.
 
-    parent: the entity to whose rows this field refers, if these rows are its children.
+    parent: the entity to whose rows this field refers, if these rows are its children; is_unique: whether a row is told by a value.
     """
     if values is None:
         return Identifier("past", entity)
     if name == "id":
         return _by_id(entity, values)
+    if is_unique:
+        return SQL("(with found as materialized (select {ids} as ids) select v.* from {rows} as v)").format(
+            ids=_possible(entity, name, values, parent), rows=_by_id(entity, SQL("(select f.ids from found as f)::int8[]"))
+        )
     return SQL(
         "(with found as materialized (select {ids} as ids)"
         " select v.* from {by_id} as v where cardinality((select f.ids from found as f)) < {few}"
         " union all select v.* from {all} as v where cardinality((select f.ids from found as f)) >= {few}"
         " and v.{key} = any({values}))"
     ).format(
-        ids=_possible(entity, name, values, parent),
+        ids=_possible(entity, name, values, parent, SQL(f" limit {FEW}")),
         by_id=_by_id(entity, SQL("(select f.ids from found as f)::int8[]")),
         all=Identifier("past", entity),
         few=SQL(str(FEW)),
@@ -67,8 +73,8 @@ def _by_id(entity: str, values: Composable) -> Composed:
     )
 
 
-def _possible(entity: str, name: str, values: Composable, parent: str | None) -> Composed:
-    """The ids, as an array, of rows that may have one of the values in the field `name`: only FEW if there are more.
+def _possible(entity: str, name: str, values: Composable, parent: str | None, limit: Composable | None = None) -> Composed:
+    """The ids, as an array, of rows that may have one of the values in the field `name`; only some if there is a limit.
 
     Such a row has the value now, or a later change has replaced it.  Since a child got its parent, a change of it is also logged
     for the parent, in the same transaction; the version may lie between the two.
@@ -83,7 +89,7 @@ def _possible(entity: str, name: str, values: Composable, parent: str | None) ->
         " union all select o.id from past.ranges_with({company}, {entity},"
         " current_setting('bds.version')::int8, {field}) as r cross join lateral (select w.* from {replaced} as w"
         ' where w."@id" >= r.first_id and w."@id" <= r.last_id offset 0) as o'
-        " where o.{key} = any({values}){condition} limit {few})"
+        " where o.{key} = any({values}){condition}{limit})"
     ).format(
         entity=Literal(entity),
         field=Literal(name),
@@ -95,7 +101,7 @@ def _possible(entity: str, name: str, values: Composable, parent: str | None) ->
         company=COMPANY,
         key=Identifier(name),
         values=values,
-        few=SQL(str(FEW)),
+        limit=limit or SQL(""),
     )
 
 

@@ -7,13 +7,54 @@ from dataclasses import dataclass
 
 from psycopg.sql import SQL, Composable, Composed, Literal
 
-from app.query.check.query import Expansion
+from app.database.catalog import Entity
+from app.query.check.query import Expansion, Query
 from app.query.check.tree import Column, Comparison, Constant, Count, Expression, Junction, Quantifier, walk
 from app.query.sql.expressions import NOTHING, Compiler
 from app.query.sql.parameters import COMPANY, page_parameter
 from app.query.sql.past import Joined, past_parts, past_rows
 from app.query.sql.rows import Writer, view
 from app.query.sql.select import ALL, Select, bounds, key_name, named, order_by, sort
+
+
+def finds_few(query: Query) -> bool:
+    """Whether the rows of a page are found by their ids or a unique value, and not counted."""
+    if query.count or query.origin is not None:
+        return False
+    if (demanded := demanded_value(query)) is not None:
+        return is_unique(query.entity, demanded[0]) and all(names_only(key.key) for key in query.keys) and names_only(query.filter)
+    return not query.single and len(query.keys) == 1 and names_only(query.filter, "id")
+
+
+def names_only(condition: Expression | None, field: str | None = None) -> bool:
+    """Whether an expression is of no other rows' fields; if a field is given, of no other field."""
+    return all(
+        not isinstance(part, Quantifier | Count)
+        and (not isinstance(part, Column) or (not part.path and field in (None, part.field.name)))
+        for part in (walk(condition) if condition else ())
+    )
+
+
+def demanded_value(query: Query) -> tuple[str, Constant] | None:
+    """A field, and the value that it has in all rows of the query; None if the filter demands none."""
+    filter = query.filter
+    for part in filter.operands if isinstance(filter, Junction) and filter.operator == "and" else [filter]:
+        match part:
+            case Comparison(operator="eq", left=Column(row=0) as column, right=Constant(null=False) as value) if (
+                column.type == value.type
+            ):
+                if column.field.name == "updatedAt" and not column.path:  # no change logs it as an old value
+                    continue
+                if not column.path:
+                    return column.field.name, value
+                if len(column.path) == 1 and column.field.name == "id":
+                    return column.path[0].field, value
+    return None
+
+
+def is_unique(entity: Entity, field: str) -> bool:
+    """Whether a row is told by the value of a field."""
+    return field in ("id", *(each.name for each in entity.alternate_keys))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,26 +83,15 @@ class PastSelect(Select):
         return [SQL("{}.{}").format(self.this, key_name(n)) for n in range(len(self.keys()))]
 
     def matching(self, roots: Iterable[Expression], table: Composable | None = None, more: Composable = NOTHING) -> Composed:
-        if table is None and (found := self.found()):
-            table = past_rows(self.query.entity.name, *found)
-        return Select.matching(self, roots, table, more)
+        return Select.matching(self, roots, table or self.found(), more)
 
-    def found(self) -> tuple[str, Composed] | None:
-        """A field, and an array with the value that it has in all rows of the query; None if the filter demands none."""
-        filter = self.query.filter
-        for part in filter.operands if isinstance(filter, Junction) and filter.operator == "and" else [filter]:
-            match part:
-                case Comparison(operator="eq", left=Column(row=0) as column, right=Constant(null=False) as value) if (
-                    column.type == value.type
-                ):
-                    array = SQL("array[{}]").format(self.expressions.compile(value))
-                    if column.field.name == "updatedAt" and not column.path:  # no change logs it as an old value
-                        continue
-                    if not column.path:
-                        return column.field.name, array
-                    if len(column.path) == 1 and column.field.name == "id":
-                        return column.path[0].field, array
-        return None
+    def found(self) -> Composable | None:
+        """The rows that have the value that a field has in all rows of the query; None if the filter demands none."""
+        if (demanded := demanded_value(self.query)) is None:
+            return None
+        name, value = demanded
+        values = SQL("array[{}]").format(self.expressions.compile(value))
+        return past_rows(self.query.entity.name, name, values, is_unique=is_unique(self.query.entity, name))
 
     def ordered(
         self, columns: Mapping[str, Callable[[], Composed]], limit: Composable | None = None, skip: Composable | None = None
@@ -87,19 +117,12 @@ class PastSelect(Select):
     def tables(self) -> list[Composable]:
         """Tables with all rows that the query may give."""
         if found := self.found():
-            return [past_rows(self.query.entity.name, *found)]
+            return [found]
         return past_parts(self.query.entity.name, by_id=self.is_by_id)
 
     @property
     def is_by_id(self) -> bool:
-        """Whether it is a page of all rows, or of those with some ids, in the order of ids."""
-        parts = walk(self.query.filter) if self.query.filter else ()
-        is_of_ids = all(
-            not isinstance(part, Quantifier | Count)
-            and (not isinstance(part, Column) or (part.field.name == "id" and not part.path))
-            for part in parts
-        )
-        return self.is_page and is_of_ids and len(self.keys()) == 1
+        return self.is_page and len(self.keys()) == 1 and names_only(self.query.filter, "id")
 
     def count(self) -> Composed:
         if self.query.filter is not None:

@@ -17,7 +17,7 @@ from app.query.sql.cache import Cache
 from app.query.sql.expressions import Compiler
 from app.query.sql.groups import GroupSelect
 from app.query.sql.parameters import TOP, Name, Rendered, Statement, Value, alias, page_parameter, render
-from app.query.sql.past_select import PastSelect
+from app.query.sql.past_select import PastSelect, finds_few
 from app.query.sql.rows import ODATA, Style
 from app.query.sql.select import Select
 
@@ -101,7 +101,9 @@ def statement(query: Query, company: str, style: Style, kind: Hashable, compile:
         values |= ((alias(number).name, each.alias) for number, each in enumerate(query.groups.aggregates))
     key = None if query.key is None else [constant.serial for constant in constants].index(query.key.serial)
     keys = tuple(n for n, name in enumerate(rendered.names) if name == key)
-    return Statement(rendered, tuple(values[name] for name in rendered.names), keys, not query.catalog.is_past)
+    is_past = query.catalog.is_past
+    is_steady = is_past and kind in PAGES and query.groups is None and (query.top or 0) <= PAGE and finds_few(query)
+    return Statement(rendered, tuple(values[name] for name in rendered.names), keys, not is_past, is_steady)
 
 
 def _value(constant: Constant | Membership) -> Value:
