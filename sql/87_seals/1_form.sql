@@ -88,7 +88,8 @@ create function bds_seals.content(company text, log text)
     returns text
     language sql
     stable
-    return bds_impl.fill(
+as $$
+    select bds_impl.fill(
         $sql$(
     select count(*) as number, count(distinct l.id) as ids,
         sha256(s.key || coalesce(string_agg(sha256(convert_to({form}, 'UTF8')), ''::bytea order by l.id), ''::bytea)) as hash
@@ -97,6 +98,7 @@ create function bds_seals.content(company text, log text)
 )$sql$,
         'form', bds_seals.form(log), 'records', bds_seals.records(company, log)
     );
+$$;
 comment on function bds_seals.content(text, text) is
     'A subquery of what there is of the range of a seal s: number of records and of ids, the content hash under its key';
 
