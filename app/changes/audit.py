@@ -56,6 +56,12 @@ async def read_page(
     return merge([[item for (item,) in part] for part in parts], limit)
 
 
+def without_hashes(detail: dict[str, Any]) -> dict[str, Any]:
+    """A record's detail for a person: of sealed ranges their number."""
+    seals = detail.get("seals")
+    return detail | {"seals": len(seals)} if isinstance(seals, list) else detail
+
+
 def wanted(limit: int) -> int:
     """How many records of each database `merge` needs."""
     return limit + 2

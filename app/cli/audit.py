@@ -15,7 +15,7 @@ from app.database import connections
 
 def show_audit(options: argparse.Namespace, config: Config) -> int:
     """Print records of home and of the company's place, the latest first."""
-    from app.changes.audit import ITEMS, MAX_LIMIT, merge, wanted  # imported late: its package serves HTTP
+    from app.changes.audit import ITEMS, MAX_LIMIT, merge, wanted, without_hashes  # imported late: its package serves HTTP
 
     limit = min(int(options.limit) or 1, MAX_LIMIT)
     parts = []
@@ -28,7 +28,7 @@ def show_audit(options: argparse.Namespace, config: Config) -> int:
         stdio.write("".join(json.dumps(each, ensure_ascii=not stdio.is_unicode()) + "\n" for each in records))
     else:
         header = ("at (UTC)", "by", "action", "object", "detail")
-        stdio.write(tables.table(header, [_cells(each) for each in records]))
+        stdio.write(tables.table(header, [_cells(each | {"detail": without_hashes(each["detail"])}) for each in records]))
     return 0
 
 

@@ -153,8 +153,11 @@ def delete_user(options: argparse.Namespace, config: Config) -> int:
 def examine_database(options: argparse.Namespace, config: Config) -> int:
     urls = connections.urls_of_places(config)
     if options.print_heads:
-        stdio.write(heads.print_heads(urls))
-        return 0
+        text, away = heads.print_heads(urls)
+        stdio.write(text)
+        for place in away:
+            stdio.message(f"bds: {place} cannot be reached: its heads are missing")
+        return FAILED if away else 0
     kept = heads.read_heads(Path(options.head).read_text(encoding="utf-8"), options.head) if options.head else []
     problems, compared = doctor.examine(urls, options.deep)
     problems += [dict.fromkeys(doctor.COLUMNS) | problem for problem in heads.missing_heads(urls, kept, options.head)]

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
+
 from app.database.connections import connect
 from app.database.servers.directory import HOME
 from app.errors import ServiceError
@@ -45,18 +47,30 @@ class Head:
     hash: str
 
 
-def print_heads(urls: Mapping[str, str]) -> str:
-    """The heads of all companies at all places, a line each.  Raises psycopg.Error."""
-    lines = dict[tuple[str, str], dict[str, Any]]()
+def print_heads(urls: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The heads of all companies, a line each, and the places that cannot be reached.  Raises psycopg.Error for home."""
+    lines, away = dict[tuple[str, str], dict[str, Any]](), list[str]()
+    for place, connection in _reached(urls, away):
+        for company, log, version, hash in connection.execute(HEADS.encode()):
+            at = "" if company or place == HOME else place
+            line = lines.setdefault((company, at), {"company": company, "version": None, "hash": None})
+            head = {"version": version, "hash": hash}
+            line |= ({"place": at} if at else {}) | (head if log == "changes" else {"audit": head})
+    return "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines)), away
+
+
+def _reached(urls: Mapping[str, str], away: list[str]) -> Iterator[tuple[str, psycopg.Connection[Any]]]:
+    """A connection to each place; places that cannot be reached are added to `away`."""
     for place, url in urls.items():
-        with connect(url) as connection:
-            for company, log, version, hash in connection.execute(HEADS.encode()):
-                # a company may be found twice while it moves
-                at = "" if company or place == HOME else place
-                line = lines.setdefault((company, at), {"company": company, "version": None, "hash": None})
-                head = {"version": version, "hash": hash}
-                line |= ({"place": at} if at else {}) | (head if log == "changes" else {"audit": head})
-    return "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines))
+        try:
+            connection = connect(url)
+        except psycopg.OperationalError:
+            if place == HOME:
+                raise
+            away.append(place)
+            continue
+        with connection:
+            yield place, connection
 
 
 def read_heads(text: str, name: str) -> list[Head]:
@@ -92,17 +106,25 @@ def _is_head(head: Any) -> bool:
 
 
 def missing_heads(urls: Mapping[str, str], heads: Sequence[Head], name: str) -> list[dict[str, Any]]:
-    """A problem for each head that no chain contains.  Raises psycopg.Error."""
-    left, known = list(heads), set[str]()
-    for place, url in urls.items():
-        with connect(url) as connection:
-            for head in list(left):
+    """A problem for each head that no chain contains.  Raises psycopg.Error for home.
+
+    Heads of a place that cannot be reached, and of companies that may live there, are passed over: `bds doctor` reports the place.
+    """
+    left, known, away = list(heads), set[str](), list[str]()
+    for place, connection in _reached(urls if heads else {}, away):
+        found = list[Head]()
+        for head in left:
+            if head.company or head.place == place:
                 parameters = (head.company, head.log, head.version, head.hash, head.company)
-                if head.company or head.place == place:
-                    [(is_there, lives)] = connection.execute(IS_THERE.encode(), parameters).fetchall()
-                    left = [each for each in left if not (is_there and each is head)]
-                    known |= {head.company} if lives else set()
-    return [_problem(head, name, is_known=not head.company or head.company in known) for head in left]
+                [(is_there, lives)] = connection.execute(IS_THERE.encode(), parameters).fetchall()
+                found += [head] if is_there else []
+                known |= {head.company} if lives else set()
+        left = [head for head in left if head not in found]
+    return [
+        _problem(head, name, is_known=not head.company or head.company in known)
+        for head in left
+        if not away or (head.company in known if head.company else head.place not in away)
+    ]
 
 
 def _problem(head: Head, name: str, *, is_known: bool) -> dict[str, Any]:

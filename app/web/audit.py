@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from app.changes.audit import read_before, read_page
+from app.changes.audit import read_before, read_page, without_hashes
 from app.web.actors import display_names
 from app.web.page import PageRequest
 
@@ -29,7 +29,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     moment = read_before(before) if before else None
     records, more = await read_page(page.database, page.identity, page.company, moment, PAGE)
     for each in records:
-        each["fields"], each["rest"] = _changes(each["detail"])
+        each["fields"], each["rest"] = _changes(without_hashes(each["detail"]))
         each["caller"] = each["detail"].get("caller", {})
     actors = await display_names(page, [each["actor"] for each in records])
     older = records[-1]["at"] if more else None

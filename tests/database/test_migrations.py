@@ -227,7 +227,7 @@ def test_a_public_function_whose_parameters_change_is_refused_by_its_line(
 
 def test_nothing_outside_a_schema_of_internals_depends_on_what_is_in_it(server: str) -> None:
     made_anew = [path.parent.name.partition("_")[2] for path in migrate.SQL.glob("*/00_schema.sql")]
-    assert len(made_anew) == 11
+    assert len(made_anew) == 12
     with psycopg.connect(make_conninfo(server, dbname="bds_template")) as connection:
         for name in made_anew:
             assert connection.execute(migrate.DEPENDENTS, {"schema": f"bds_{name}"}).fetchall() == [], name

@@ -89,7 +89,7 @@ def test_a_company_is_created_used_and_deleted_at_a_place(pair: Places, bds: Any
     assert bds("company", "create", "acme", "--place", "home")[0] == 0
 
 
-def test_the_doctor_examines_every_place(pair: Places, bds: Any) -> None:
+def test_the_doctor_examines_every_place(pair: Places, bds: Any, tmp_path: Path) -> None:
     assert bds("doctor")[0] == 0
     pair.west.connection.execute("alter table data.units disable trigger bds_log_insert")
     code, out, _ = bds("doctor", "--json")
@@ -102,6 +102,15 @@ def test_the_doctor_examines_every_place(pair: Places, bds: Any) -> None:
     code, out, _ = bds("doctor", "--json")
     [problem] = json.loads(out)["problems"]
     assert code == 1 and (problem["place"], problem["kind"], problem["object"]) == ("gone", "place away", "gone")
+    pair.home.rows("select bds.maintain(seal_age => '0')"), pair.west.rows("select bds.maintain(seal_age => '0')")
+    code, out, err = bds("doctor", "--print-heads")
+    heads = [json.loads(line) for line in out.splitlines()]
+    assert code == 1 and "gone cannot be reached" in err and [each.get("place") for each in heads] == [None, "west"]
+    (tmp_path / "heads").write_text(out)
+    assert len(json.loads(bds("doctor", "--json", "--head", str(tmp_path / "heads"))[1])["problems"]) == 1
+    pair.west.connection.execute("delete from bds.seals")
+    [_, problem] = json.loads(bds("doctor", "--json", "--head", str(tmp_path / "heads"))[1])["problems"]
+    assert (problem["place"], problem["kind"]) == ("west", "log altered")
 
 
 def test_an_administrator_creates_a_company_at_a_place_on_the_page(pair: Places) -> None:

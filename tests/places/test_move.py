@@ -17,6 +17,11 @@ def test_a_company_moves_with_its_rows_and_log_and_back(pair: Places) -> None:
     pair.home.write(COMPANY, "insert into data.units (code, name) select 'U' || n, 'unit ' || n from generate_series(1, 300) n")
     pair.home.write(COMPANY, f"update data.units set name = 'changed' where company_id = '{COMPANY}' and code = 'U7'")
     pair.home.rows("select bds.put_mapper('demo', 'first', 'csv', 'x')")
+    seal = "select problem from bds.maintain(seal_age => '0') where step = 'seal records'"
+    assert pair.home.rows(seal) == [(None,)]
+    pair.home.rows("select bds.erase('demo', 'units', min(id), '{name}') from data.units where code = 'U7'")
+    verified = "select kind, first_id, last_id from bds.verify_log('demo')"
+    assert pair.home.rows(verified) == [("erased", 1, 301)]
     query = "select id, code, name, updated_at from data.units where company_id = 'demo' order by id"
     rows = pair.home.rows(query)
     steps: list[str] = []
@@ -27,9 +32,14 @@ def test_a_company_moves_with_its_rows_and_log_and_back(pair: Places) -> None:
     assert pair.home.rows(query) == []
     pair.west.write(COMPANY, "insert into data.units (code, name) values ('NEW', 'new')")
     pair.west.rows("select bds.put_mapper('demo', 'second', 'csv', 'x')")
+    assert pair.west.rows(seal) == [(None,)] and pair.home.rows("select from bds.seals where company_id = 'demo'") == []
+    assert pair.west.rows(verified) == [("erased", 1, 301)] and pair.west.rows("select version from bds.log_head('demo')") == [
+        (302,)
+    ]
     audit = "select id, object from bds.audit where company_id = 'demo' order by id"
     audited = pair.west.rows(audit)
-    assert audited == [(1, "mapper first"), (2, "mapper second")] and pair.home.rows(audit) == []
+    assert [(id, thing.split("/")[0]) for id, thing in audited] == [(1, "mapper first"), (2, "row units"), (3, "mapper second")]
+    assert pair.home.rows(audit) == []
     ids = pair.west.rows("select id, created_at from bds.change_log where company_id = 'demo' order by id")
     assert [id for id, _ in ids] == list(range(1, 303))
     pair.move(HOME)
@@ -38,6 +48,7 @@ def test_a_company_moves_with_its_rows_and_log_and_back(pair: Places) -> None:
     assert len(pair.home.rows(query)) == 301
     pair.home.write(COMPANY, "insert into data.units (code, name) values ('LAST', 'last')")
     assert pair.home.rows("select max(id), count(*) from bds.change_log where company_id = 'demo'") == [(303, 303)]
+    assert pair.home.rows(verified) == [("erased", 1, 301), ("unsealed", 303, 303)]
     assert pair.home.rows("select generation from bds.generations where company_id = 'demo'") == [(1,)], "nothing is lost by a move"
     assert pair.west.rows("select from bds.companies") == []
     assert pair.home.rows(audit) == audited and pair.west.rows(audit) == []
