@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +12,7 @@ from aiohttp import web
 from app.errors import ServiceError
 from app.feed import receive, reports, undone, work
 from app.feed.origin import Origin, file_name
-from app.formats import READABLE_LABELS, begun_by
+from app.formats import READABLE, READABLE_LABELS, begun_by
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
@@ -30,6 +31,8 @@ SETTLED = timedelta(seconds=2)  # of an import, before its pace tells anything
 CHUNK = 256 << 10  # bytes of the file that are read at a time
 CODINGS = {".gz": "gzip", ".zst": "zstd"}  # by extension
 EXPORTED = "entity:"  # before an entity's name, in the choice of what reads a file; a mapper's name has no colon
+# the media types of exported files, by extension
+TYPES = json.dumps({name: each.read_as[0] for each in READABLE for name in (each.extension, *each.aliases)})
 OUTCOMES = ("created", "updated", "deleted", "unchanged", "failed")
 
 
@@ -130,6 +133,7 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         mappers=await import_mappers(page),
         entities=[(EXPORTED + name, name) for name in page.database.catalog.entities],
         readable=READABLE_LABELS,
+        types=TYPES,
         form=form,
         is_live=any(each["finishedAt"] is None for each in imports["data"]),
     )

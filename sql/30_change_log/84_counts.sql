@@ -2,7 +2,7 @@
 -- updated and deleted.  Counted are records of the log, those of parents that their children have touched, too.
 --
 -- Imports and reverts note their counts in the transaction that writes the changes, so a crash leaves both or neither.  All others
--- are counted by bds.maintain, in the order of ids: bds.change_set_positions says how far.  What is not counted yet is counted when
+-- are counted by bds.maintain, in the order of ids: bds.change_set_positions says which.  What is not counted yet is counted when
 -- it is read, but for the records of long transactions beyond the newest 100,000.
 
 create function bds_change_log.add_counts(counts jsonb, more jsonb)
@@ -111,19 +111,29 @@ comment on function bds_change_log.edge_of(text, bigint, bigint, timestamptz) is
     'The last change, from one inside towards one outside, that the same transaction has written; since: a month that is not later '
     'than any of them';
 
+create function bds_change_log.remaining_ids(company text, first_kept bigint, last bigint)
+    returns int8multirange
+    language sql
+    stable
+as $$
+    select int8multirange(int8range(first_kept - 1, greatest(last, first_kept - 1), '(]'))
+        - coalesce((select p.counted from bds.change_set_positions p where p.company_id = company), '{}');
+$$;
+comment on function bds_change_log.remaining_ids(text, bigint, bigint) is
+    'The changes from the first one that is kept to the last one given that bds.maintain has not passed: later ones, and those of '
+    'a month that was no part of the log when it passed';
+
 create function bds_change_log.uncounted_ids(company text, first_kept bigint, last bigint)
     returns int8multirange
     language sql
     stable
 as $$
-    select int8multirange(int8range(c.last_id, greatest(last, c.last_id), '(]')) - coalesce((
+    select r.ids - coalesce((
         select range_agg(int8range(s.noted_from, s.noted_to, '[]'))
         from bds.counted_change_sets s
-        where s.company_id = company and s.noted_to > c.last_id
+        where s.company_id = company and s.noted_to >= pg_catalog.lower(r.ids)
     ), '{}')
-    from (
-        select greatest(first_kept - 1, (select p.last_id from bds.change_set_positions p where p.company_id = company))
-    ) c (last_id);
+    from (select bds_change_log.remaining_ids(company, first_kept, last)) r (ids);
 $$;
 comment on function bds_change_log.uncounted_ids(text, bigint, bigint) is
     'The changes from the first one that is kept to the last one given that are neither counted nor noted';
@@ -194,19 +204,22 @@ as $$
 declare
     first_kept bigint := bds_change_log.first_kept(company);
     last       bigint := (select r.last_id from bds.residents r where r.company_id = company);
-    counted    bigint := greatest(
-        first_kept - 1, (select p.last_id from bds.change_set_positions p where p.company_id = company));
     done       bigint := 0;
+    next       int8range;
     upto       bigint;
 begin
-    while counted < last and clock_timestamp() < ends_at loop
+    while clock_timestamp() < ends_at loop
+        select r into next from unnest(bds_change_log.remaining_ids(company, first_kept, last)) r order by r limit 1;
+        exit when next is null;
         -- whole transactions
-        upto := bds_change_log.edge_of(company, least(counted + 100000, last), last + 1, '-infinity');
-        perform bds_change_log.keep_counts(company, bds_change_log.uncounted_ids(company, first_kept, upto));
-        insert into bds.change_set_positions as p (company_id, last_id, counted_at) values (company, upto, clock_timestamp())
-        on conflict (company_id) do update set last_id = excluded.last_id, counted_at = excluded.counted_at;
-        done := done + upto - counted;
-        counted := upto;
+        upto := bds_change_log.edge_of(
+            company, least(pg_catalog.lower(next) - 1 + 100000, pg_catalog.upper(next) - 1), pg_catalog.upper(next), '-infinity'
+        );
+        perform bds_change_log.keep_counts(company, bds_change_log.uncounted_ids(company, pg_catalog.lower(next), upto));
+        insert into bds.change_set_positions as p (company_id, counted, counted_at)
+        values (company, int8multirange(int8range(pg_catalog.lower(next), upto, '[]')), clock_timestamp())
+        on conflict (company_id) do update set counted = p.counted + excluded.counted, counted_at = excluded.counted_at;
+        done := done + upto - pg_catalog.lower(next) + 1;
     end loop;
     return done;
 end
@@ -226,7 +239,8 @@ begin
     for this in
         select r.company_id
         from bds.residents r left join bds.change_set_positions p on p.company_id = r.company_id
-        where r.last_id > coalesce(p.last_id, 0)
+        where int8multirange(int8range(0, r.last_id, '(]')) <> coalesce(p.counted, '{}')
+            and not isempty(bds_change_log.remaining_ids(r.company_id, bds_change_log.first_kept(r.company_id), r.last_id))
         order by p.counted_at nulls first
     loop
         done := done + bds_change_log.count_company(this.company_id, ends_at);

@@ -301,12 +301,13 @@ create index counted_change_sets_noted on bds.counted_change_sets (company_id, n
 
 create table bds.change_set_positions (
     company_id  text collate "C" primary key references bds.companies (id) on delete cascade,
-    last_id     bigint not null,
+    counted     int8multirange not null,
     counted_at  timestamptz not null
 );
-comment on table bds.change_set_positions is 'How far the changes of each company are counted by change sets';
+comment on table bds.change_set_positions is 'Which changes of each company are counted by change sets';
 comment on column bds.change_set_positions.company_id is 'The company';
-comment on column bds.change_set_positions.last_id is 'The change up to which all are counted';
+comment on column bds.change_set_positions.counted is
+    'The ids of those that are counted: 1 to the last one, unless a month was no part of the log when later ones were counted';
 comment on column bds.change_set_positions.counted_at is 'When bds.maintain counted some';
 
 -- Erasures -----------------------------------------------------------------------------------------------------------------------

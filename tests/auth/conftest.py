@@ -11,6 +11,11 @@ from tests.auth.client import make_user
 from tests.service.serving import PATIENCE, Service, running
 
 
+@pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
+
+
 @pytest.fixture(autouse=True)
 def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logins wait long enough for a slow machine."""

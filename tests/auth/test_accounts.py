@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -19,26 +18,20 @@ from app.auth.keys import hash_key
 from app.auth.passwords import Passwords, hash_password
 from app.cli.accounts import read_expiry
 from app.errors import ServiceError
+from tests.cli.test_commands import bds as apart
+from tests.cli.test_commands import here
 from tests.conftest import Operator
 
 pytestmark = pytest.mark.processes
 
-BDS = [sys.executable, "-m", "app.cli"]
-ROOT = Path(__file__).resolve().parent.parent.parent
-
 
 @pytest.fixture
 def bds(database_url: str, operator: Operator) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command on a database with a company `acme`."""
+    """Run a command in this process, on a database with a company `acme`."""
     operator.company("acme")
     environment = {**os.environ, "BDS_DATABASE_URL": database_url}
 
-    def run(*arguments: str, input: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*BDS, *arguments], env=environment, cwd=ROOT, input=input, capture_output=True, text=True, timeout=60
-        )
-
-    return run
+    return partial(here, environment)
 
 
 def password_matches(operator: Operator, email: str, password: str) -> bool:
@@ -47,7 +40,9 @@ def password_matches(operator: Operator, email: str, password: str) -> bool:
     return Passwords()._compare(password, password_hash)
 
 
-def test_a_password_is_read_from_standard_input_or_made_and_printed(bds: Callable[..., Any], operator: Operator) -> None:
+def test_a_password_is_read_from_standard_input_or_made_and_printed(database_url: str, operator: Operator) -> None:
+    operator.company("acme")
+    bds = partial(apart, {**os.environ, "BDS_DATABASE_URL": database_url})
     given = bds("user", "create", "Anna@Example.com", "--company", "acme", input="correct horse\n")
     assert (given.returncode, given.stdout, given.stderr) == (0, "", "")
     assert password_matches(operator, "anna@example.com", "correct horse")

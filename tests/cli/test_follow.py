@@ -29,6 +29,11 @@ from tests.service.serving import wait_until
 pytestmark = pytest.mark.processes
 
 
+@pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
+
+
 @pytest.fixture
 def environment(database_url: str, operator: Operator) -> dict[str, str]:
     operator.company("demo")

@@ -23,6 +23,11 @@ URL = "https://93.184.215.14/hook"
 MAPPER = "type csv\nunits = 'row' {\n    code = 'Code'\n}\n"
 
 
+@pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
+
+
 @pytest.fixture
 def bds(database_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bds:
     """Runs a command; returns its exit code, standard output and standard error.  There are the companies acme and beta."""

@@ -25,6 +25,11 @@ MESSAGES = {
 KEYS = "select (select count(*) from bds.api_keys where revoked_at is null), (select count(*) from bds.users)"
 
 
+@pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
+
+
 @pytest.fixture
 def company(operator: Operator) -> str:
     return operator.company("acme")

@@ -15,7 +15,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from tests.changes.test_months_under_followers import ATTACH, DETACH
 from tests.conftest import NO_MONTHS, Operator
+from tests.database.aging import age
 
 FOUND = """
     select coalesce(change_set_id::text, 'changes from ' || first_id), kind, actor, first_id, last_id, first_at, last_at, entities
@@ -179,7 +181,9 @@ def test_counts_are_those_of_the_log_whoever_counts_and_whenever(acme: Operator,
     history.maintain()
     check(acme)
     assert {kind for _, kind, *_ in found(acme)} == {"import", "revert", "session"}
-    assert acme.rows("select p.last_id - c.last_id from bds.change_set_positions p join bds.clocks c using (company_id)") == [(0,)]
+    assert acme.rows(
+        "select upper(p.counted) - c.last_id from bds.change_set_positions p join bds.clocks c using (company_id)"
+    ) == [(1,)]
 
 
 def shrink(operator: Operator, of: str, **numbers: str) -> None:
@@ -325,3 +329,30 @@ def test_a_company_that_is_deleted_takes_its_counts_along(acme: Operator) -> Non
     acme.delete_company("acme")
     assert acme.rows("select count(*) from bds.counted_change_sets") == [(0,)]
     assert acme.rows("select count(*) from bds.change_set_positions") == [(0,)]
+
+
+@NO_MONTHS
+def test_a_month_that_was_away_when_changes_were_counted_is_counted_when_it_is_back(acme: Operator) -> None:
+    for month, (codes, change_set) in enumerate((("AB", A), ("CD", B), ("EF", A)), 1):
+        acme.write(
+            "acme",
+            "insert into data.units (code, name) select c, 'x' from unnest(%s::text[]) c",
+            (list(codes),),
+            change_set=change_set,
+        )
+        age(acme, f"2020_{month:02}", f"id > {2 * month - 2}")
+    present = of_the_log(acme)
+    for month in (2, 1):
+        acme.connection.execute(DETACH.format(month).encode())
+        acme.rows(COUNT)
+        check(acme)
+        acme.connection.execute(ATTACH.format(month, month, month + 1).encode())
+        check(acme)
+        assert of_the_log(acme) == present
+        with acme.connection.transaction():
+            for version in range(7):
+                acme.rows("select bds.set_version('acme', %s)", (version,))
+                assert acme.rows("select past.number_of('units', 6)") == [(version,)], version
+    acme.rows(COUNT)
+    check(acme)
+    assert acme.rows("select counted::text from bds.change_set_positions") == [("{[1,7)}",)]

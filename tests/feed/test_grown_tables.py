@@ -38,8 +38,8 @@ end $$;
 
 
 @pytest.fixture(scope="module")
-def template(server: str) -> Iterator[str]:
-    yield from prepared(server, TABLES + NOTES + QUIET)
+def template(server: str, of_units: str) -> Iterator[str]:
+    yield from prepared(server, TABLES + NOTES + QUIET, of_units)
 
 
 @pytest.fixture

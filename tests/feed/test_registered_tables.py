@@ -47,8 +47,8 @@ select bds.register('data.labels'), bds.register('data.sizes'), bds.register('da
 
 
 @pytest.fixture(scope="module")
-def template(server: str) -> Iterator[str]:
-    yield from prepared(server, TABLES)
+def template(server: str, of_units: str) -> Iterator[str]:
+    yield from prepared(server, TABLES, of_units)
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ create table data.outside (company_id text collate "C", shop_id bigint, foreign 
 
 
 @pytest.fixture(scope="module")
-def template(server: str) -> Iterator[str]:
-    yield from prepared(server, STAFF + TABLES)
+def template(server: str, of_units: str) -> Iterator[str]:
+    yield from prepared(server, STAFF + TABLES, of_units)
 
 
 @pytest.fixture

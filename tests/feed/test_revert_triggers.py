@@ -29,8 +29,8 @@ _numbers = count(1)
 
 
 @pytest.fixture(scope="module")
-def template(server: str) -> Iterator[str]:
-    yield from prepared(server, TABLES)
+def template(server: str, of_units: str) -> Iterator[str]:
+    yield from prepared(server, TABLES, of_units)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 GROWTH = 300 << 20  # bytes that the service and its children may need more than at the start
 SAMPLE = 0.05  # seconds between two looks at the memory
-PAUSE = 0.5  # seconds between two of the other imports
+PAUSE = 2.0  # seconds between two of the other imports
 MAPPERS = {
     "lines": "type csv units = 'row' { code = 'code' name = 'name' }",
     "book": "type excel units = 'row' { code = 'code' name = 'name' }",

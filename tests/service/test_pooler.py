@@ -31,6 +31,11 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
+
+
 @contextmanager
 def pooled(url: str, mode: str, size: int = 3) -> Iterator[str]:
     """A PgBouncer before the database at `url`; yields the connection string through it.  size: its connections to the database."""

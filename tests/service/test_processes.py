@@ -30,6 +30,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BDS = [sys.executable, "-m", "app.cli"]
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 @dataclass
 class Served:
     """A running `bds serve`."""

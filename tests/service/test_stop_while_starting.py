@@ -26,6 +26,11 @@ BDS = [sys.executable, "-m", "app.cli"]
 MESSAGE = "stopped while waiting for the database to answer"
 
 
+@pytest.fixture(scope="module")
+def template(of_units: str) -> str:
+    return of_units
+
+
 @dataclass
 class Hanging:
     """A proxy to the database that passes the first connections on; it accepts later ones but does not answer."""

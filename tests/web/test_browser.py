@@ -538,7 +538,7 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(chromium: Any, base: st
 
 
 @pytest.mark.parametrize(("name", "content"), [
-    ("units.csv", b"code,name\nCSV,from csv\n"), ("units.XML", b"<units><unit><code>XML</code><name>from xml</name></unit></units>"),
+    ("units.csv", b"code,name\nCSV,from csv\n"), ("units.jsonl", b'{"code": "JSONL", "name": "from jsonl"}\n'), ("units.XML", b"<units><unit><code>XML</code><name>from xml</name></unit></units>"),
 ])  # fmt: skip
 def test_a_file_as_exported_is_imported_by_choosing_its_entity(page: Any, name: str, content: bytes) -> None:
     page.goto("/imports?company=demo")

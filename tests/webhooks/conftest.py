@@ -27,6 +27,11 @@ COMMAND = [sys.executable, "-m", "app.cli"]
 DAY = 86_400.0
 
 
+@pytest.fixture(scope="module")
+def template(of_products: str) -> str:
+    return of_products
+
+
 @dataclass(frozen=True)
 class Queue:
     """The hooks of a company, and the calls of a worker, made in its role."""

@@ -9,11 +9,17 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.conftest import TEMPLATE
 from tests.webhooks.conftest import DAY, Queue
 
 pytestmark = pytest.mark.slow
 
 SET = "00000000-0000-0000-0000-000000000001"
+
+
+@pytest.fixture(scope="module")
+def template() -> str:
+    return TEMPLATE
 
 
 def test_a_hook_matches_its_entity_or_all_entities(queue: Queue) -> None:

@@ -13,12 +13,18 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from tests.conftest import TEMPLATE
 from tests.service.serving import PATIENCE, Reply, Service, running, wait_until
 from tests.webhooks.conftest import working
 from tests.webhooks.receiving import Receiver
 
 URL = "https://93.184.215.14/hook"
 UNTRIED = {"state": "ok", "reason": None, "failures": 0, "lastStatus": None, "lastAt": None, "queued": 0, "restsUntil": None}
+
+
+@pytest.fixture(scope="module")
+def template() -> str:
+    return TEMPLATE
 
 
 @dataclass(frozen=True)

@@ -192,10 +192,9 @@ function uploads() {
 }
 
 // The media type of a file as an export writes it, by its name.
-function exportedType(name) {
-    const [, extension] = /\.(xml|xlsx)(\.gz|\.zst)?$/i.exec(name) || [];
-    if (!extension) return "text/csv";
-    return extension.toLowerCase() === "xml" ? "application/xml" : "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
+function exportedType(form, name) {
+    const [, extension] = /\.([a-z]+)(\.gz|\.zst)?$/i.exec(name) || [];
+    return JSON.parse(form.dataset.types)[(extension || "").toLowerCase()] || "text/csv";
 }
 
 function send(form, part, file) {
@@ -208,7 +207,7 @@ function send(form, part, file) {
     request.open("POST", `${form.dataset.upload}?${query}`);
     request.setRequestHeader("X-CSRF-Token", form.dataset.csrf);
     request.setRequestHeader("Prefer", "respond-async");
-    request.setRequestHeader("Content-Type", entity ? exportedType(file.name) : form.elements.mapper.value ? "application/octet-stream" : "application/json");
+    request.setRequestHeader("Content-Type", entity ? exportedType(form, file.name) : form.elements.mapper.value ? "application/octet-stream" : "application/json");
     request.setRequestHeader("Content-Disposition", `attachment; filename*=UTF-8''${encodeURIComponent(file.name).replace(/['()*]/g, (c) => `%${c.charCodeAt(0).toString(16)}`)}`);
     const coding = file.name.toLowerCase().endsWith(".gz") ? "gzip" : file.name.toLowerCase().endsWith(".zst") ? "zstd" : "";
     if (coding) request.setRequestHeader("Content-Encoding", coding);
