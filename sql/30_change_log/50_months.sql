@@ -77,9 +77,20 @@ comment on function bds_change_log.make_month(timestamptz, text) is
 
 create function bds_change_log.forget_month(month timestamptz)
     returns void
-    language sql
+    language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
+begin
+    if not exists (select from bds.change_months m where m.month = forget_month.month) then
+        return;
+    end if;
+    perform bds_audit.note(
+        r.company_id, 'expire', 'changes',
+        jsonb_build_object('month', m.month, 'left', 'by hand') || bds_change_log.ids_of_month(m, true)
+    )
+    from bds.change_months m join bds.residents r on r.company_id = m.company_id
+    where m.month = forget_month.month and exists (select from bds.seals s where s.company_id = m.company_id and s.log = 'changes');
     -- a company whose last change was in this month has written nothing since: its next change is the first one that is kept
     update bds.change_months m set first_id = c.last_id + 1
     from bds.clocks c
@@ -88,6 +99,7 @@ as $$
     using bds.change_months lost join bds.clocks c on c.company_id = lost.company_id
     where lost.month = forget_month.month and m.company_id = lost.company_id and m.month <= lost.month
         and not (m.month = lost.month and c.month = lost.month);
+end
 $$;
 comment on function bds_change_log.forget_month(timestamptz) is
     'Notes that a month whose partition was dropped is made again: of companies that had changes in it, neither these nor any '

@@ -176,6 +176,7 @@ create function bds_seals.seal_all(age interval, out done bigint, out problem te
     language plpgsql
 as $$
 declare
+    oldest  constant interval := coalesce(age, 'infinity');
     ends_at constant timestamptz := case when age <= '0' then 'infinity' else clock_timestamp() + interval '1 second' end;
     this    record;
     sealed  record;
@@ -183,11 +184,12 @@ begin
     done := 0;
     -- A move waits for transactions with this lock (bds.tables.is_awaited): a company that is found afterwards has not left.
     lock table bds.seals in row exclusive mode;
-    for this in select * from bds_seals.waiting(age) loop
+    for this in select * from bds_seals.waiting(oldest) loop
         exit when clock_timestamp() >= ends_at;  -- the next call goes on
         begin
+            perform from bds.companies c where c.id = this.company_id for key share;  -- or it is being deleted
             if this.company_id = '' or exists (select from bds.residents r where r.company_id = this.company_id) then
-                sealed := bds_seals.seal_log(this.company_id, this.log, age, ends_at);
+                sealed := bds_seals.seal_log(this.company_id, this.log, oldest, ends_at);
                 done := done + sealed.sealed;
                 problem := concat_ws('; ', problem, sealed.problem);
             end if;
@@ -199,5 +201,5 @@ begin
 end
 $$;
 comment on function bds_seals.seal_all(interval) is
-    'Seals logs in which 10,000 records wait or the oldest is of an age, for a second (an age of 0: until all is sealed); returns '
-    'the number of records, and what is in the way';
+    'Seals logs in which 10,000 records wait or the oldest is of an age (null: whatever its age), for a second (an age of 0: until '
+    'all is sealed); returns the number of records, and what is in the way';

@@ -32,7 +32,8 @@ create function bds_seals.months_by_hand(company text)
 as $$
     select coalesce(range_agg(int8range(m.first_id, m.upto, '[)')) filter (where m.upto > m.first_id), '{}')
     from (
-        select c.month, c.first_id, lead(c.first_id) over (order by c.month) as upto
+        select c.month, c.first_id,
+            coalesce(lead(c.first_id) over (order by c.month), bds_seals.last_id(company, 'changes') + 1) as upto
         from bds.change_months c where c.company_id = company
     ) m
     where not bds_shards.is_divided('bds.change_log')

@@ -33,14 +33,14 @@ HELD = [
     ("share update exclusive", "bds.change_log", {MAKE: 0, EXPIRE: 1}),
     ("share", "bds.change_log", {MAKE: 0, EXPIRE: 0}),
     ("share", "bds.imports", {DEAD: 0, OLD: 0}),
-    ("share", "bds.change_months", {MAKE: 0, EXPIRE: 2}),
+    ("share", "bds.change_months", {EXPIRE: 2}),
     ("share", "bds.counted_change_sets", {SETS: 0, EXPIRE: 0}),
     # one that changes a table
     ("access exclusive", "data.units", {COUNT: 0}),
     ("access exclusive", "bds.change_log", {COMPARE: 0, COUNT: 0, SETS: 0, SEAL: 0, MAKE: 0, EXPIRE: 0}),
     ("share", "bds.seals", {SEAL: 0}),
     ("access exclusive", "bds.seal_positions", {VERIFY: 0, SEAL: 0}),
-    ("access exclusive", "bds.clocks", NOTHING),
+    ("access exclusive", "bds.clocks", NOTHING | {MAKE: 1}),
     ("access exclusive", "bds.imports", {COUNT: 0, DEAD: 0, OLD: 0, SETS: 0, KEYS: 0}),
     ("access exclusive", "staging.i1_errors", {DEAD: 1}),
 ]  # fmt: skip

@@ -200,6 +200,17 @@ def test_months_that_leave_the_log(operator: Operator, lawful: str, said: list[A
         assert verified(operator) == [("missing", 1, 4)], "expired without a record in the audit"
 
 
+@NO_MONTHS
+def test_a_month_that_is_made_anew_was_dropped_by_hand(operator: Operator) -> None:
+    [(month,)] = operator.rows("select tableoid::regclass::text from bds.change_log limit 1")
+    operator.connection.execute(f"drop table {month}".encode())
+    assert verified(operator, agrees=False) == [("expired", 1, 4), ("expired", 5, 8), ("expired", 9, 12)]
+    maintain(operator)
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    seal(operator)
+    assert verified(operator) == [("expired", 1, 4), ("expired", 5, 8), ("expired", 9, 12)]
+
+
 def dumped(operator: Operator) -> bytes:
     out = io.BytesIO()
     operator.connection.execute("set role bds_owner")

@@ -634,7 +634,7 @@ from data.products t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products'
     ) g where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('products'))
 union all
 select current_setting('bds.company', true) as company_id,
@@ -658,7 +658,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products'
     ) g
 where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('products'))
 union all
@@ -787,7 +787,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products'
     ) g
 where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
 
@@ -836,7 +836,7 @@ from data.products t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products'
     ) g where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
 
 alter view past.products_present owner to bds_owner;
@@ -996,7 +996,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products'
     ) g
     offset 0
 ) l
@@ -1009,7 +1009,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.since', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products' and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1053,7 +1053,7 @@ cross join lateral (
 ) d
 where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id > c.id and l.id <= nullif(current_setting('bds.version', true), '')::bigint and l.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products' and l.id <= (select nullif(current_setting('bds.version', true), '')::bigint) and l.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz)
     )
     ) d
 where (select past.require_registered('products'));
@@ -1155,7 +1155,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products'
     ) g
     offset 0
 ) l
@@ -1168,7 +1168,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.since', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products' and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1212,7 +1212,7 @@ cross join lateral (
 ) d
 where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
     and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id > c.id and l.id <= nullif(current_setting('bds.version', true), '')::bigint and l.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products' and l.id <= (select nullif(current_setting('bds.version', true), '')::bigint) and l.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz)
     )
     ) d
 where (select past.require_registered('products')) and d."@columns" <> '{}';
@@ -1285,7 +1285,7 @@ cross join lateral (
         lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,
         past.merge(k.old) over (newest_first rows between unbounded preceding and 1 preceding) as undone
     from (
-        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz
+        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.since', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products'
         union all
         (
             select l.id, l.operation, l.created_at, null::timestamptz as last_updated_at, null::jsonb as old from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id <= nullif(current_setting('bds.since', true), '')::bigint and l.created_at <= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.created_at >= '-infinity'
