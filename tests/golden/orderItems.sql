@@ -704,7 +704,7 @@ from data.order_items t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems'
     ) g where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id) and (select past.is_deep('orderItems'))
 union all
 select current_setting('bds.company', true) as company_id,
@@ -725,7 +725,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems'
     ) g
 where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and g.first_id is distinct from g.created_id and (select past.is_deep('orderItems'))
 union all
@@ -833,7 +833,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems'
     ) g
 where nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and g.first_id is distinct from g.created_id;
 
@@ -873,7 +873,7 @@ from data.order_items t cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = t.id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems'
     ) g where t.company_id = current_setting('bds.company', true) and nullif(current_setting('bds.moment', true), '')::timestamptz > '-infinity' and (g.first_id is null or g.first_id is distinct from g.created_id);
 
 alter view past."orderItems_present" owner to bds_owner;
@@ -978,7 +978,7 @@ create or replace view past."orderItems_ends" as select d.company_id, d.row_id a
     , d."orderId", d."@6"
     , d."productId", d."@7"
     , d."updatedAt", d."@8"
-from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
+from (select current_setting('bds.company', true) collate "C" as company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
     case
         when e.state is null and l.state is not null then 'create'
         when l.state is null and e.state is not null then 'delete'
@@ -991,7 +991,25 @@ from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns"
     , n."orderId", o."orderId" as "@6"
     , n."productId", o."productId" as "@7"
     , n."updatedAt", o."updatedAt" as "@8"
-from bds.change_log c
+from (
+    (
+        select c.row_id, c.id
+        from bds.change_log c
+        where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint
+            and c.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) and c.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) and (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is null
+            and not exists (  -- a later change of the row stands for it
+                select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems' and l.id <= (select nullif(current_setting('bds.version', true), '')::bigint) and l.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz)
+            )
+        order by c.id
+    )
+    union all
+    (
+        select g.row_id, g.id
+        from past.last_changes(current_setting('bds.company', true), 'orderItems', nullif(current_setting('bds.grouped_after', true), '')::bigint, nullif(current_setting('bds.since_time', true), '')::timestamptz, nullif(current_setting('bds.version', true), '')::bigint, nullif(current_setting('bds.version_time', true), '')::timestamptz) g
+        where (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is not null
+        order by g.id
+    )
+) c
 left join lateral (select o.* from data.order_items o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
@@ -1003,7 +1021,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems'
     ) g
     offset 0
 ) l
@@ -1016,7 +1034,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.since', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems' and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1049,10 +1067,6 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
-    and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id > c.id and l.id <= nullif(current_setting('bds.version', true), '')::bigint and l.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
-    )
     ) d
 where (select past.require_registered('orderItems'));
 
@@ -1110,7 +1124,7 @@ create or replace view past."orderItems_diff" as select d."@operation", d."@vers
     , case when d."@operation" = 'delete' then d."@6" else d."orderId" end as "orderId"
     , case when d."@operation" = 'delete' then d."@7" else d."productId" end as "productId"
     , case when d."@operation" = 'delete' then d."@8" else d."updatedAt" end as "updatedAt"
-from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
+from (select current_setting('bds.company', true) collate "C" as company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
     case
         when e.state is null and l.state is not null then 'create'
         when l.state is null and e.state is not null then 'delete'
@@ -1123,7 +1137,25 @@ from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns"
     , n."orderId", o."orderId" as "@6"
     , n."productId", o."productId" as "@7"
     , n."updatedAt", o."updatedAt" as "@8"
-from bds.change_log c
+from (
+    (
+        select c.row_id, c.id
+        from bds.change_log c
+        where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint
+            and c.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) and c.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) and (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is null
+            and not exists (  -- a later change of the row stands for it
+                select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems' and l.id <= (select nullif(current_setting('bds.version', true), '')::bigint) and l.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz)
+            )
+        order by c.id
+    )
+    union all
+    (
+        select g.row_id, g.id
+        from past.last_changes(current_setting('bds.company', true), 'orderItems', nullif(current_setting('bds.grouped_after', true), '')::bigint, nullif(current_setting('bds.since_time', true), '')::timestamptz, nullif(current_setting('bds.version', true), '')::bigint, nullif(current_setting('bds.version_time', true), '')::timestamptz) g
+        where (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is not null
+        order by g.id
+    )
+) c
 left join lateral (select o.* from data.order_items o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
@@ -1135,7 +1167,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.version', true), '')::bigint and o.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.version', true), '')::bigint and l.created_at >= nullif(current_setting('bds.version_time', true), '')::timestamptz
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.version', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems'
     ) g
     offset 0
 ) l
@@ -1148,7 +1180,7 @@ cross join lateral (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
             min(l.id) filter (where l.operation = 'create') as created_id,
             min(l.id) filter (where l.operation = 'delete') as deleted_id
-        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id <= c.id
+        from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.since', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems' and l.id <= c.id
     ) g
     offset 0
 ) e
@@ -1181,10 +1213,6 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
-    and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.id > c.id and l.id <= nullif(current_setting('bds.version', true), '')::bigint and l.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
-    )
     ) d
 where (select past.require_registered('orderItems')) and d."@columns" <> '{}';
 
@@ -1244,7 +1272,7 @@ cross join lateral (
         lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,
         past.merge(k.old) over (newest_first rows between unbounded preceding and 1 preceding) as undone
     from (
-        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > nullif(current_setting('bds.since', true), '')::bigint and o.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz offset 0) l where l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz
+        select l.id, l.operation, l.created_at, l.last_updated_at, l.old as old from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > (select nullif(current_setting('bds.since', true), '')::bigint) and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'orderItems'
         union all
         (
             select l.id, l.operation, l.created_at, null::timestamptz as last_updated_at, null::jsonb as old from bds.change_log l where l.row_id = c.row_id and l.company_id = current_setting('bds.company', true) and l.entity = 'orderItems' and l.id <= nullif(current_setting('bds.since', true), '')::bigint and l.created_at <= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.created_at >= '-infinity'
