@@ -8,16 +8,14 @@ as $$
     -- materialized: the objects of each entity are looked up once for each of its parts, not for those of all
     with parts as materialized (
         select e, g.part, g.objects as made, bds_registry.objects(e, g.part) as present
-        from bds.entities e
-        join bds.generated g on g.entity = e.name
+        from bds.entities e join bds.generated g on g.entity = e.name
         where exists (select from pg_class c where c.oid = e.table_name)
     ),
     objects as (
         select p.e, (p.e).name as entity, (p.e).table_name::text as table_name, split_part(k.key, ':', 1) as type,
             substr(k.key, strpos(k.key, ':') + 1) as name, p.present ->> k.key as now, p.made ->> k.key as made,
             p.present -> 'server:' = p.made -> 'server:' as is_comparable
-        from parts p
-        cross join lateral jsonb_object_keys(p.present || p.made) as k (key)
+        from parts p cross join lateral jsonb_object_keys(p.present || p.made) as k (key)
     )
     select case when o.now is null then 'missing ' when o.made is null then 'unknown ' else 'altered ' end || o.type, o.entity,
         case
@@ -51,10 +49,8 @@ as $$
     union all
     select 'altered rights', o.entity, btrim(regexp_replace(t.target, '^(.*)on \w+ (.*)$', '\2 \1')), r.detail, r.mend
     from objects o
-    cross join lateral (
-        select replace(
-            replace(o.name, '{table}', o.table_name), '{sequence}', coalesce(bds_registry.sequence_of((o.e).table_name)::text, '')
-        )
+    cross join lateral replace(
+        replace(o.name, '{table}', o.table_name), '{sequence}', coalesce(bds_registry.sequence_of((o.e).table_name)::text, '')
     ) t (target)
     cross join lateral bds_impl.rights_differ(t.target, coalesce(o.made, '{}')::jsonb, o.now::jsonb) r
     where o.type = 'right' and o.now is distinct from o.made and r.detail is not null
