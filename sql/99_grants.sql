@@ -41,7 +41,7 @@ grant select on
     bds.imports, bds.linkage_weights, bds.mappers, bds.positions, bds.versions
     to bds_operator, bds_reader, bds_writer;
 grant execute on function
-    bds.change_values, bds.diff, bds.first_change, bds.import_report, bds.row_at, bds.row_history, bds.rows_at, bds.set_range,
+    bds.change_values, bds.diff, bds.first_change, bds.import_report, bds.log_head, bds.row_at, bds.row_history, bds.rows_at, bds.set_range,
     bds.set_version, bds.versions_between, bds.version_of, bds_service.change_sets, bds_service.find_changes,
     bds_service.find_version
     to bds_operator, bds_reader, bds_writer;
@@ -124,10 +124,10 @@ grant insert, update, delete on
     bds.deliveries, bds.delivery_attempts, bds.hook_filters, bds.hook_positions, bds.hook_queue, bds.hook_states, bds.hooks,
     bds.linkage_weights
     to bds_operator;
-grant select on bds.audit, bds.company_logins to bds_operator;
+grant select on bds.audit, bds.company_logins, bds.seal_findings, bds.seal_positions, bds.seals to bds_operator;
 grant execute on function
-    bds.compare_log, bds.erase, bds.grant_company, bds.revoke_company, bds.set_retention, bds_service.table_problems,
-    bds_service.turn_holders
+    bds.compare_log, bds.erase, bds.grant_company, bds.revoke_company, bds.set_retention, bds.verify_log,
+    bds_service.table_problems, bds_service.turn_holders, bds_service.verify_sealed
     to bds_operator;
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------

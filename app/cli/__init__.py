@@ -10,6 +10,7 @@ Modules:
     versions    differences and names of versions
     audit       who has changed what is administered
     accounts, imports, exports, follow, explain, demo, doctor   what the larger commands do
+    heads       heads of the seals, to be kept elsewhere and compared
     assistant   `bds mcp`, with its tools (tools)
     remote      imports, exports and changes of a service far away (--url)
     arguments   readers of values on the command line

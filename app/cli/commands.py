@@ -7,13 +7,14 @@ import asyncio
 import contextlib
 import sys
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from app import logs
 from app.auth.keys import check_key_name, hash_key, make_key
-from app.cli import accounts, demo, doctor, stdio, tables
+from app.cli import accounts, demo, doctor, heads, stdio, tables
 from app.cli.arguments import SCOPES
 from app.cli.command import FAILED
 from app.cli.progress import Progress
@@ -150,7 +151,13 @@ def delete_user(options: argparse.Namespace, config: Config) -> int:
 
 
 def examine_database(options: argparse.Namespace, config: Config) -> int:
-    problems, compared = doctor.examine(connections.urls_of_places(config), options.deep)
+    urls = connections.urls_of_places(config)
+    if options.print_heads:
+        stdio.write(heads.print_heads(urls))
+        return 0
+    kept = heads.read_heads(Path(options.head).read_text(encoding="utf-8"), options.head) if options.head else []
+    problems, compared = doctor.examine(urls, options.deep)
+    problems += [dict.fromkeys(doctor.COLUMNS) | problem for problem in heads.missing_heads(urls, kept, options.head)]
     stdio.write((doctor.as_json if options.json else doctor.as_text)(problems, compared))
     return FAILED if problems else 0
 

@@ -7,7 +7,7 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import dict_row
@@ -21,6 +21,7 @@ MIN_WIDTH = 40
 COLUMNS = ("kind", "company_id", "entity", "object", "detail", "mend")
 PROBLEMS = f"select {', '.join(COLUMNS)} from bds.problems"  # in the order in which the mends are run
 MIGRATE = "bds migrate"  # the one mend that is a command
+SEALED: LiteralString = "select r.company_id from bds.residents r union all select '' order by 1"
 COMPARED = (
     "select min(c.compared_at) from bds.entities e left join bds.log_comparisons c on c.entity = e.name having count(*) = count(c)"
 )
@@ -29,7 +30,8 @@ COMPARED = (
 def examine(urls: dict[str, str], deep: bool) -> tuple[list[dict[str, Any]], datetime | None]:
     """Return the problems of all places, and the time since which all rows have been compared with the change log.
 
-    deep: compare them first.  A place that cannot be examined is a problem of its own.  Raises psycopg.Error for home.
+    deep: compare them, and verify what is sealed, first.  A place that cannot be examined is a problem of its own.  Raises
+    psycopg.Error for home.
     """
     problems, compared = list[dict[str, Any]](), list[datetime | None]()
     for place, url in urls.items():
@@ -50,6 +52,8 @@ def _examine(url: str, deep: bool) -> tuple[list[dict[str, Any]], datetime | Non
     with connect(url) as connection:
         if deep:
             connection.execute("select 1 from bds.compare_log()")
+            for (company,) in connection.execute(SEALED).fetchall():
+                connection.execute("select bds_service.verify_sealed(%s)", (company,))
         problems = connection.cursor(row_factory=dict_row).execute(PROBLEMS.encode()).fetchall()
         row = connection.execute(COMPARED.encode()).fetchone()
     return problems, row[0] if row else None

@@ -205,9 +205,13 @@ restoring a backup.""",
         "list what is wrong with the database at each place, with the statements that mend it; exits with 1 if there is anything",
         """\
   bds doctor                                   altered tables, triggers, partitions, indexes, imports, hooks
-  bds doctor --deep --json                     compares every row with the change log first, which reads all of both""",
+  bds doctor --deep --json                     compares every row with the change log first, and the log with its seals
+  bds doctor --print-heads > heads.jsonl       what proves later that the logs were not rebuilt; keep it elsewhere
+  bds doctor --head heads.jsonl                compares such a file with the logs""",
         (
-            argument("--deep", action="store_true", help="compare all rows with the change log first"),
+            argument("--deep", action="store_true", help="compare all rows with the change log, and verify what is sealed, first"),
+            argument("--print-heads", action="store_true", help="print the heads of the chains of seals, and nothing else"),
+            argument("--head", metavar="FILE", help="report each head of the file that its chain does not contain"),
             argument("--json", action="store_true", help="print JSON"),
         ),
     ),

@@ -34,9 +34,15 @@ from app.wire import answers, urls
 from app.wire.streams import STREAMS
 from app.wire.target import ODATA
 
-LAST_VERSION = (
-    "select coalesce(max(p.last_id), 0), coalesce(max(p.generation), 1) from bds.company_positions p where p.company_id = %s"
-)
+STATE = """
+    select coalesce(max(p.last_id), 0), coalesce(max(p.generation), 1), (
+        select json_build_object(
+            'version', h.version, 'hash', encode(h.hash, 'hex'), 'sealedAt', bds_service.api_time(h.sealed_at)
+        )
+        from bds.log_head(%(company)s) h where h.version is not null
+    )
+    from bds.company_positions p where p.company_id = %(company)s
+"""
 
 
 @with_current_catalog
@@ -110,11 +116,12 @@ async def index(request: web.Request) -> web.StreamResponse:
     urls.refuse_options(request.rel_url.raw_path_qs)
     id, catalog = quote(company), request.app[DATABASE].catalog
     async with request.app[DATABASE].session(company) as connection:
-        [(version, generation)] = await (await connection.execute(LAST_VERSION, (company,))).fetchall()
+        [(version, generation, head)] = await (await connection.execute(STATE, {"company": company})).fetchall()
     found = {
         "version": version,
         "generation": generation,
         "position": str(Event(version, generation)),
+        "head": head,
         "entities": [{"name": name, "url": f"/c/{id}/{name}"} for name in catalog.entities],
         "links": {
             "odata": f"{ODATA}/{id}",

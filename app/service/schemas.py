@@ -224,6 +224,7 @@ SCHEMAS: Mapping[str, Schema] = {
         version=WHOLE,
         generation=WHOLE,
         position=TEXT,
+        head=nullable(record(version=WHOLE, hash=TEXT, sealedAt=TIME)),
         entities=array(record(name=TEXT, url=TEXT)),
         links={"type": "object", "additionalProperties": TEXT},
     ),

@@ -44,6 +44,8 @@ select * from (values
     ('bds.import_keys',       'company_id', 'company', true,  true,  true,  null,          null,
         'a day, or until its import ends without an answer'),
     ('bds.company_audit',     'company_id', 'company', true,  true,  true,  null,          null, 'as long as the company'),
+    -- of the company '' those of the server's audit; bds.maintain seals
+    ('bds.seals',             'company_id', 'company', true,  true,  true,  null,          null, 'for ever'),
     ('bds.mappers',           'company_id', 'company', true,  true,  true,  null,          null, 'until bds.delete_mapper'),
     ('bds.hooks',             'company_id', 'company', true,  true,  true,  null,          null,
         'until its last delivery is, after bds.delete_hook'),
@@ -59,6 +61,9 @@ select * from (values
     ('bds.company_logins',    'company_id', 'company', false, false, false, null,          null,
         'until bds.revoke_company, or the company leaves'),
     ('bds.log_findings',      'company_id', 'company', false, false, false, null,          null, 'until the next bds.compare_log'),
+    ('bds.seal_positions',    'company_id', 'company', false, false, false, null,          null, 'as long as the company'),
+    ('bds.seal_findings',     'company_id', 'company', false, false, false, null,          null,
+        'until the range is verified again'),
     ('data.*',                'company_id', 'company', true,  true,  false, null,          null,
         'until it is deleted; what it was, in bds.change_log'),
     ('staging.*',             'company_id', 'company', false, false, false, null,          null, 'until its import ends'),

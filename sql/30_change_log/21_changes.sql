@@ -33,7 +33,7 @@ select l.company_id, l.id, l.entity, l.row_id, l.operation::text as operation, l
             '{}'
         )
     end as columns,
-    l.old
+    l.old, l.last_updated_at, l.row_hash
 from bds.change_log l;
 comment on view bds.all_changes is 'The change log of every company; bds.changes and my.changes show it to sessions of one company';
 comment on column bds.all_changes.company_id is 'The company';
@@ -50,6 +50,8 @@ comment on column bds.all_changes.change_set_id is 'Groups the changes of one im
 comment on column bds.all_changes.columns is
     'Changed columns and child collections, by API names; all of them for a create or delete';
 comment on column bds.all_changes.old is 'For an update the old values of the changed columns, for a delete the row';
+comment on column bds.all_changes.last_updated_at is 'For an update the row''s previous updatedAt';
+comment on column bds.all_changes.row_hash is 'A hash of the row as it became, see bds.compare_log; null for a delete, 0: erased';
 
 create or replace view bds.changes as
 select c.* from bds.all_changes c

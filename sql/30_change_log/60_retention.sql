@@ -47,6 +47,23 @@ $$;
 comment on function bds_change_log.retention_of(bds.companies) is
     'The retention of a company; for null, that of companies without their own';
 
+create function bds_change_log.ids_of_month(this bds.change_months, earlier boolean)
+    returns jsonb
+    language sql
+    stable
+as $$
+    select jsonb_build_object(
+        'first_id', case when earlier then min(m.first_id) filter (where m.month <= this.month) else this.first_id end,
+        'last_id', coalesce(
+            min(m.first_id) filter (where m.month > this.month),
+            (select c.last_id + 1 from bds.clocks c where c.company_id = this.company_id)
+        ) - 1
+    )
+    from bds.change_months m where m.company_id = this.company_id;
+$$;
+comment on function bds_change_log.ids_of_month(bds.change_months, boolean) is
+    'The first and last change of a company in a month, or in that and earlier months: {first_id, last_id}';
+
 create function bds_change_log.expire_changes()
     returns bigint
     language plpgsql
@@ -86,9 +103,11 @@ begin
             get diagnostics records = row_count;
             -- while the company is moved its records are written where it lives
             perform bds_audit.note(
-                r.company_id, 'expire', 'changes', jsonb_build_object('month', expired.month, 'records', records)
+                r.company_id, 'expire', 'changes',
+                jsonb_build_object('month', expired.month, 'records', records) || bds_change_log.ids_of_month(m, true)
             )
-            from bds.residents r where r.company_id = expired.company_id;
+            from bds.residents r join bds.change_months m on m.company_id = r.company_id and m.month = expired.month
+            where r.company_id = expired.company_id;
             -- Earlier months, which are expired for every company, may have to stay for a while, for a session that reads them or
             -- for hooks of others: what is before a gap is not kept, though it is there.
             delete from bds.change_months m where m.company_id = expired.company_id and m.month <= expired.month;
@@ -131,6 +150,12 @@ begin
         end if;
         delete from bds.counted_change_sets s where s.last_at < month.ends;
         perform bds_audit.note('', 'expire', 'changes', jsonb_build_object('month', month.starts, 'archived', archives));
+        perform bds_audit.note(
+            r.company_id, 'expire', 'changes',
+            jsonb_build_object('month', month.starts, 'archived', archives) || bds_change_log.ids_of_month(m, false)
+        )
+        from bds.change_months m join bds.residents r on r.company_id = m.company_id
+        where m.month = month.starts and exists (select from bds.seals s where s.company_id = m.company_id and s.log = 'changes');
         done := done + 1;
     end loop;
     return done;

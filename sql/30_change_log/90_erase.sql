@@ -57,6 +57,29 @@ comment on function bds_change_log.erase_values(regclass, text, text, bigint, te
     'Sets old values of a row''s columns to null, in the log, its archive or a detached month, and the hashes of all of its '
     'records but the last one; returns the number of records and the values';
 
+create function bds_change_log.records_to_erase(
+    log regclass, company text, entity text, id bigint, columns text[], last_id bigint
+)
+    returns bigint[]
+    language plpgsql
+    stable
+as $$
+declare
+    found bigint[];
+begin
+    execute format(
+        'select array_agg(l.id) from %s l where l.company_id = $1 and l.row_id = $3 and l.entity = $2 and ('
+        'l.row_hash <> 0 and l.id is distinct from $5 or exists (select from jsonb_each_text(l.old) o '
+        'where o.value is not null and o.key = any (bds_change_log.names_then($2, $4, l.created_at))))',
+        log
+    )
+    into found using company, entity, id, columns, last_id;
+    return coalesce(found, '{}');
+end
+$$;
+comment on function bds_change_log.records_to_erase(regclass, text, text, bigint, text[], bigint) is
+    'The records that bds_change_log.erase_values changes';
+
 create function bds_change_log.last_record(logs regclass[], company text, entity text, id bigint)
     returns bigint
     language plpgsql
@@ -95,30 +118,15 @@ as $function$
 $function$;
 comment on function bds_change_log.erase_quotes(text, text[]) is 'Empties errors of imports that quote any of these values';
 
-create or replace function bds.erase(company text, entity text, id bigint, columns text[])
-    returns bigint
+create function bds_change_log.require_columns(entity text, columns text[])
+    returns void
     language plpgsql
-    security definer
-    set search_path = pg_catalog, pg_temp
-as $function$
+    stable
+as $$
 #variable_conflict use_variable
 declare
-    known   text[];
-    -- detached months may become a part of the log again
-    logs    constant regclass[] := array['bds.change_log', 'bds.change_archive']::regclass[]
-        || array(select m from bds_change_log.detached_months() m);
-    log     regclass;
-    last_id bigint;
-    part    record;
-    records bigint := 0;
+    known text[];
 begin
-    if not bds.is_operator() then
-        raise exception using errcode = 'BD001', message = 'only the operator erases values of the change log';
-    end if;
-    if id is null then
-        raise exception using errcode = 'BD005', message = 'expected the id of a row, got null';
-    end if;
-    perform bds.lock_company(company);  -- no writer logs another value meanwhile
     select array_agg(k.name) into known
     from (
         select f.name from bds.fields f where f.entity = entity
@@ -136,7 +144,43 @@ begin
                 'expected some of the columns %s, got %s', array_to_string(known, ', '), coalesce(columns::text, 'null')
             );
     end if;
+end
+$$;
+comment on function bds_change_log.require_columns(text, text[]) is
+    'Raises BD002 unless the entity exists, BD005 unless these are some of its columns that can be erased, of now or of then';
+
+create or replace function bds.erase(company text, entity text, id bigint, columns text[])
+    returns bigint
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $function$
+#variable_conflict use_variable
+declare
+    -- detached months may become a part of the log again
+    logs    constant regclass[] := array['bds.change_log', 'bds.change_archive']::regclass[]
+        || array(select m from bds_change_log.detached_months() m);
+    log     regclass;
+    last_id bigint;
+    part    record;
+    records bigint := 0;
+    opened  jsonb;
+begin
+    if not bds.is_operator() then
+        raise exception using errcode = 'BD001', message = 'only the operator erases values of the change log';
+    end if;
+    if id is null then
+        raise exception using errcode = 'BD005', message = 'expected the id of a row, got null';
+    end if;
+    perform bds.lock_company(company);  -- no writer logs another value meanwhile
+    perform bds_change_log.require_columns(entity, columns);
     last_id := bds_change_log.last_record(logs, company, entity, id);
+    opened := bds_seals.open_ranges(company, bds_seals.ranges_of(company, (
+        select array_agg(r) from unnest(logs) l
+        cross join unnest(bds_change_log.records_to_erase(
+            l, company, entity, id, columns, case when l <> 'bds.change_archive'::regclass then last_id end
+        )) r
+    )));
     foreach log in array logs loop
         part := bds_change_log.erase_values(
             log, company, entity, id, columns, case when log <> 'bds.change_archive'::regclass then last_id end
@@ -150,7 +194,8 @@ begin
         bds_impl.actor(), session_user
     );
     perform bds_audit.note(
-        company, 'erase', format('row %s/%s', entity, id), jsonb_build_object('columns', columns, 'records', records)
+        company, 'erase', format('row %s/%s', entity, id),
+        jsonb_build_object('columns', columns, 'records', records) || bds_seals.closed(company, opened)
     );
     return records;
 end

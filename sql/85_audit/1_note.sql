@@ -103,11 +103,12 @@ $$;
 comment on function bds_log.number_audit() is 'Constraint trigger of bds.audit_pending: at the commit gives records their ids';
 
 create or replace view bds.audit as
-select '' collate "C" as company_id, s.id, s.at, s.actor, s.db_user, s.action, s.object, s.detail from bds.server_audit s
+select '' collate "C" as company_id, s.id, s.at, s.actor, s.db_user, s.action, s.object, s.detail, s.concerns
+from bds.server_audit s
 union all
-select c.company_id, c.id, c.at, c.actor, c.db_user, c.action, c.object, c.detail from bds.company_audit c
+select c.company_id, c.id, c.at, c.actor, c.db_user, c.action, c.object, c.detail, null from bds.company_audit c
 union all
-select p.chain, null, p.at, p.actor, p.db_user, p.action, p.object, p.detail from bds.audit_pending p;
+select p.chain, null, p.at, p.actor, p.db_user, p.action, p.object, p.detail, p.concerns from bds.audit_pending p;
 comment on view bds.audit is
     'The audit of administration: who has changed keys, users, access, hooks, mappers, retention, places and registrations, and '
     'who has dumped, restored, deleted, moved, erased; changes of rows are in bds.changes';
@@ -119,8 +120,9 @@ comment on column bds.audit.at is 'When it was committed';
 comment on column bds.audit.actor is 'The actor named by bds.set_context or bds.actor, else the database user';
 comment on column bds.audit.db_user is 'The database user that the session logged in as (session_user)';
 comment on column bds.audit.action is
-    'create, update, delete, revoke, rotate, register, unregister, move, dump, restore, erase or expire';
+    'create, update, delete, revoke, rotate, register, unregister, move, dump, restore, erase, expire or rename';
 comment on column bds.audit.object is 'What it was done to: its kind, and its id or name';
 comment on column bds.audit.detail is
     'old and new: values before and after; hidden: secrets that changed, by name; caller: user or key, address and id of the HTTP '
     'request';
+comment on column bds.audit.concerns is 'The companies that a record of the server is about; null: every one';

@@ -60,7 +60,9 @@ comment on function bds_operation.compare_next(interval) is
     'Compares the rows of one entity with the log: of those that were not compared for that time (null: none) the first that is '
     'not altered and whose table no other session has locked; returns the number of entities compared, and which could not be';
 
-create or replace function bds.maintain(import_age interval default null, compare_age interval default null)
+create or replace function bds.maintain(
+    import_age interval default null, compare_age interval default null, seal_age interval default '1 hour'
+)
     returns table (step text, done bigint, problem text)
     language plpgsql
     security definer
@@ -89,6 +91,8 @@ declare
         'forget old imports', 'select bds_operation.delete_aged(''import_age'', $1)',
         'count change sets', 'select bds_change_log.count_change_sets()',
         'forget keys of requests', 'select bds_feed.forget_keys()',
+        'verify sealed records', 'select * from bds_seals.verify_next()',
+        'seal records', 'select * from bds_seals.seal_all($3)',
         'make months of the log', 'select bds_change_log.make_months()',
         'expire months of the log', 'select bds_change_log.expire_changes()'
     ];
@@ -102,7 +106,7 @@ begin
         step := statements[n];
         problem := null;
         begin
-            execute statements[n + 1] into done, problem using import_age, compare_age;
+            execute statements[n + 1] into done, problem using import_age, compare_age, seal_age;
         exception
             when lock_not_available then
                 done := 0;
@@ -115,9 +119,10 @@ begin
     end loop;
 end
 $$;
-comment on function bds.maintain(interval, interval) is
+comment on function bds.maintain(interval, interval, interval) is
     'All periodic work: compares the rows of an entity with the log if the last comparison is older than compare_age (null: none), '
     'counts problems, ends imports whose process is gone, deletes reports of imports that ended longer ago than import_age (null: '
-    'none), counts changes by change sets, forgets Idempotency-Keys after a day, makes and expires months of the change log. '
+    'none), counts changes by change sets, forgets Idempotency-Keys after a day, verifies a part of what is sealed, seals records '
+    'of the change log and of the audit once 10,000 wait or the oldest is of seal_age, makes and expires months of the change log. '
     'Returns how much each step has done, or its error; no rows while another session does the work. A step that does not get a '
     'lock within 0.1 s is put off until the next call';

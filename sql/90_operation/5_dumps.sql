@@ -196,6 +196,29 @@ $$;
 comment on function bds_operation.begin_restore(jsonb) is
     'Checks that a company can be restored here, makes its tenant and months, and lets this transaction write without triggers';
 
+create function bds_operation.renamed_ranges(company text, names jsonb)
+    returns bigint[]
+    language sql
+    stable
+as $$
+    select coalesce(array_agg(s.first_id), '{}')
+    from bds.seals s
+    where s.company_id = company and s.log = 'changes' and exists (
+        select from (
+            select l.company_id, l.id, l.entity, l.created_at, l.old from bds.change_log l
+            union all
+            select a.company_id, a.id, a.entity, a.created_at, a.old from bds.change_archive a
+        ) l
+        join jsonb_to_recordset(nullif(names, 'null')) n (
+            entity text, since timestamptz, until timestamptz, names jsonb, texts jsonb
+        ) on n.entity = l.entity and l.created_at >= n.since and l.created_at < n.until
+        where l.company_id = company and l.id between s.first_id and s.last_id
+            and bds_change_log.old_at(l.old, n.names, n.texts) is distinct from l.old
+    );
+$$;
+comment on function bds_operation.renamed_ranges(text, jsonb) is
+    'The sealed ranges of a restored log that have old values of other names, or of texts in another form';
+
 create function bds_operation.rename_restored(header jsonb)
     returns void
     language plpgsql
@@ -204,8 +227,10 @@ declare
     company text := header ->> 'company';
     log     regclass;
     hidden  text;
+    opened  jsonb;
 begin
     if header -> 'names' is distinct from coalesce(bds_operation.past_names(), 'null') then
+        opened := bds_seals.open_ranges(company, bds_operation.renamed_ranges(company, header -> 'names'));
         foreach log in array array['bds.change_log', 'bds.change_archive']::regclass[] loop
             execute format(
                 'update %s l set old = bds_change_log.old_at(l.old, n.names, n.texts) '
@@ -217,6 +242,9 @@ begin
             )
             using company, header -> 'names';
         end loop;
+        if opened <> '[]' then
+            perform bds_audit.note(company, 'rename', 'changes', bds_seals.closed(company, opened));
+        end if;
     end if;
     select h.entity into hidden
     from (select c.entity, min(c.since) as since from bds.column_history c group by c.entity) h
@@ -275,6 +303,7 @@ begin
                 and l.created_at >= k.month and l.created_at < k.month + interval '1 month'
         )
     );
+    perform bds_seals.note_lost(company);
     perform bds_operation.advance_sequence(t.table_name, a.attname, t.condition, company)
     from bds_operation.company_tables() t
     join pg_attribute a on a.attrelid = t.table_name and a.attidentity <> '' and a.attname = any (t.columns)

@@ -55,7 +55,12 @@ select f.kind, f.company_id, nullif(f.entity, ''), coalesce(e.table_name::text, 
         when 'missing record' then null
         else format('select bds.compare_log(%L, %L, record => true)', f.company_id, f.entity)
     end
-from bds.log_findings f left join bds.entities e on e.name = f.entity;
+from bds.log_findings f left join bds.entities e on e.name = f.entity
+union all
+select 'log altered', nullif(s.company_id, ''), null,
+    format('bds.%s %s-%s', s.log, s.first_id, s.last_id) collate "default",  -- the log is not
+    format('%s, found at %s: %s', s.kind, s.found_at::timestamptz(0), s.detail), null
+from bds.seal_findings s;
 comment on view bds.log_problems is 'Problems of the change log; a part of bds.problems';
 comment on column bds.log_problems.kind is 'The kind of problem';
 comment on column bds.log_problems.company_id is 'The company; null: of all';

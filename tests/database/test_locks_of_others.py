@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.slow, NO_MONTHS]
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
-COMPARE, COUNT, DEAD, OLD, SETS, KEYS, MAKE, EXPIRE = (
+COMPARE, COUNT, DEAD, OLD, SETS, KEYS, VERIFY, SEAL, MAKE, EXPIRE = (
     "compare rows with the log", "count problems", "end dead imports", "forget old imports", "count change sets",
-    "forget keys of requests", "make months of the log", "expire months of the log",
+    "forget keys of requests", "verify sealed records", "seal records", "make months of the log", "expire months of the log",
 )  # fmt: skip
-MAINTAIN = b"select step, done, problem from bds.maintain(import_age => '1 day', compare_age => '0')"
+MAINTAIN = b"select step, done, problem from bds.maintain(import_age => '1 day', compare_age => '0', seal_age => '0')"
 # what each step has to do
-DUE = {COMPARE: 1, COUNT: 1, DEAD: 2, OLD: 1, SETS: 6, KEYS: 1, MAKE: 1, EXPIRE: 3}
+DUE = {COMPARE: 1, COUNT: 1, DEAD: 2, OLD: 1, SETS: 6, KEYS: 1, VERIFY: 3, SEAL: 7, MAKE: 1, EXPIRE: 3}
 NOTHING = dict.fromkeys(DUE, 0)
 HELD = [
     # a session that reads or writes, and sleeps with its transaction open
@@ -37,7 +37,9 @@ HELD = [
     ("share", "bds.counted_change_sets", {SETS: 0, EXPIRE: 0}),
     # one that changes a table
     ("access exclusive", "data.units", {COUNT: 0}),
-    ("access exclusive", "bds.change_log", {COMPARE: 0, COUNT: 0, SETS: 0, MAKE: 0, EXPIRE: 0}),
+    ("access exclusive", "bds.change_log", {COMPARE: 0, COUNT: 0, SETS: 0, SEAL: 0, MAKE: 0, EXPIRE: 0}),
+    ("share", "bds.seals", {SEAL: 0}),
+    ("access exclusive", "bds.seal_positions", {VERIFY: 0, SEAL: 0}),
     ("access exclusive", "bds.clocks", NOTHING),
     ("access exclusive", "bds.imports", {COUNT: 0, DEAD: 0, OLD: 0, SETS: 0, KEYS: 0}),
     ("access exclusive", "staging.i1_errors", {DEAD: 1}),
@@ -65,6 +67,7 @@ def acme(operator: Operator) -> Operator:
     age(operator, "2024_01", "id = 2")
     age(operator, "2020_02", "company_id = 'none'")
     operator.connection.execute("select bds.set_retention('4 years'), bds.set_retention('1 year', 'acme')")
+    operator.connection.execute("select bds_seals.seal_log('', 'audit', '0', 'infinity')")
     # every company's 2020_01 and 2020_02 go whole, of 2024_01 what is of acme
     operator.connection.execute("update bds.problem_counts set counted_at = '-infinity'")
     return operator

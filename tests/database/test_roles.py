@@ -98,6 +98,9 @@ RELATIONS: dict[str, tuple[str, str, str, str, str, str, str]] = {
     "bds_impl.types": ("", "", "", "", "", R, ""),
     "bds_feed.versions": ("", "", "", "", "", R, ""),
     "bds_operation.made": ("", "", "", "", "", "", ""),
+    "bds.seal_findings": ("", "", "", "", R, "", ""),
+    "bds.seal_positions": ("", "", "", "", R, "", ""),
+    "bds.seals": ("", "", "", "", R, "", ""),
     "bds.unfit_hooks": ("", "", "", R, R, "", ""),
     "bds.residents": ("", "", R, R, R, R, R),
     "bds.secrets": ("", "", "", "", "", "", ""),
@@ -121,24 +124,24 @@ COLUMNS = {
 # functions that run with their owner's rights: all that lends a role what it has not itself
 DEFINERS = {
     "bds_analyst": "",
-    "bds_reader": "is_altered is_deep last_changes number_of ranges_with require_registered diff versions_between find_changes find_version set_range set_version version_of change_sets change_values authenticate count_changes count_rows first_change import_report row_at row_history rows_at match_filters rows_where",
+    "bds_reader": "is_altered is_deep last_changes number_of ranges_with require_registered diff versions_between find_changes find_version set_range set_version version_of change_sets change_values authenticate count_changes count_rows first_change import_report row_at row_history rows_at match_filters log_head rows_where",
     "bds_writer": """end_request restore revert_range forget_version name_version diff versions_between find_changes find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report
-        import_rows import_run import_stage lock_company revert
+        import_rows import_run import_stage lock_company log_head revert
         row_at row_history rows_at set_context""",
     "bds_service": """answer_request audit claim_request end_request end_rest note_request replay_hook find_version forget_version name_version authenticate backlog begin_attempt begin_session count_wrong create_company create_hook create_key create_user delete_company delete_hook delete_mapper delete_user
         end_attempt end_session keep_secret keys_of lock_hook maintain note_use
         password_of put_mapper reap_imports retry_delivery revoke_key rotate_hook session set_access set_context set_password test_hook update_hook whole_tenants""",
-    "bds_worker": """is_altered is_deep last_changes number_of ranges_with require_registered disable_failing diff versions_between find_changes find_version set_range set_version version_of change_sets change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries import_report record_attempts refit_hook release_leases renew_leases route_changes row_at row_history rows_at
+    "bds_worker": """is_altered is_deep last_changes number_of ranges_with require_registered disable_failing diff versions_between find_changes find_version set_range set_version version_of change_sets change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries import_report record_attempts refit_hook release_leases renew_leases route_changes row_at row_history log_head rows_at
         match_filters rows_where""",
-    "bds_operator": """audit is_altered is_deep last_changes number_of ranges_with require_registered disable_failing end_request end_rest replay_hook restore revert_range forget_version name_version diff versions_between find_changes find_version set_range set_version version_of change_sets change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company delete_hook
+    "bds_operator": """audit is_altered is_deep last_changes number_of ranges_with require_registered disable_failing end_request end_rest replay_hook restore revert_range forget_version name_version diff versions_between find_changes find_version set_range set_version version_of change_sets change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company log_head verify_log verify_sealed delete_hook
         delete_mapper delete_user erase first_change grant_company forget_deliveries import_begin import_cancel import_document import_fail
         import_note_positions import_progress import_received import_report import_rows import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revert revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
         set_access set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
     "bds_importer": """answer_request claim_request end_request may_have_lost note_request preview restore revert_range forget_version name_version diff versions_between find_changes find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
-        import_run import_stage lock_company note_change_set refuse_company require_unaltered revert row_at row_history rows_at rows_where set_context settle""",
+        import_run import_stage lock_company note_change_set refuse_company require_unaltered revert row_at row_history rows_at rows_where set_context log_head settle""",
     "bds_dispatcher": """is_altered is_deep last_changes number_of ranges_with require_registered disable_failing end_rest replay_hook diff versions_between find_changes find_version set_range set_version version_of change_sets change_values authenticate filter_columns claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
-        import_report lock_hook
+        import_report log_head lock_hook
         record_attempts refuse_company refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_at rows_where match_filters test_hook update_hook""",
 }
 HOOKS = """claim_deliveries create_hook delete_hook disable_failing end_rest forget_deliveries lock_hook record_attempts refit_hook release_leases renew_leases
@@ -181,6 +184,7 @@ SCHEMAS = {  # schema -> roles with USAGE; with CREATE
     "bds_operation": ((), ()),
     "bds_registry": (("bds_importer",), ()),
     "bds_revert": (("bds_importer",), ()),
+    "bds_seals": ((), ()),
     "bds_service": (SESSIONS, ()),
     "bds_shards": ((), ()),
     "bds_webhooks": (("bds_dispatcher",), ("bds_dispatcher",)),

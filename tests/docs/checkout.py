@@ -36,6 +36,8 @@ class Checkout:
         if not bds.exists():
             bds.parent.mkdir(parents=True)
             (self.folder / ".venv" / "lib").symlink_to(Path(sys.prefix) / "lib")
+            (self.folder / "docs").mkdir(exist_ok=True)
+            (self.folder / "docs" / "verify_seals.py").symlink_to(ROOT / "docs" / "verify_seals.py")
             bds.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m app.cli "$@"\n')
             bds.chmod(0o755)
             python = bds.with_name("python")

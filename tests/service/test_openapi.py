@@ -139,6 +139,11 @@ def test_the_index_lists_what_answers(service: Service) -> None:
     index = service.ask("/c/demo").json
     [(last,)] = service.operator.rows("select coalesce(max(last_id), 0) from bds.positions where company_id = 'demo'")
     assert (index["version"], index["generation"], index["position"]) == (last, 1, str(last))
+    assert index["head"] is None
+    service.operator.connection.execute("select bds.maintain(seal_age => '0')")
+    head = service.ask("/c/demo").json["head"]
+    assert service.operator.rows("select encode(hash, 'hex') from bds.log_head('demo')") == [(head["hash"],)]
+    assert head["version"] == last and head["sealedAt"].endswith("Z")
     assert {"name": "products", "url": "/c/demo/products"} in index["entities"]
     for each in index["entities"]:
         assert service.ask(each["url"]).status == 200

@@ -78,7 +78,7 @@ def upgraded(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(migrate, "SQL", other_texts(tmp_path_factory.mktemp("then")))
                 migrate.migrate(url)
-            assert old.execute("select count(*) from pg_proc where proname = 'relic'").fetchone() == (11,)
+            assert old.execute("select count(*) from pg_proc where proname = 'relic'").fetchone() == (12,)
             before = tables(old)
         yield Upgraded(url, before, [name for name in names if name.startswith("migrations/")], migrate.migrate(url))
         connection.execute(sql.SQL("drop database upgraded with (force)"))

@@ -1,0 +1,116 @@
+"""Heads of the chains of seals: what is printed to be kept elsewhere, and the comparison of such a file with the chains.
+
+A line of the file is a JSON object: `company`, `version` (the last sealed change) and `hash`, null without one; `audit` is the same
+of the audit of administration.  The company '' is the server; `place` names the server if it is not home.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.database.connections import connect
+from app.database.servers.directory import HOME
+from app.errors import ServiceError
+
+HEADS = """
+    select c.company_id, s.log, s.last_id, encode(s.hash, 'hex')
+    from (select r.company_id from bds.residents r union all select '') c
+    cross join unnest(array['changes', 'audit']) l (log)
+    cross join lateral (
+        select s.log, s.last_id, s.hash from bds.seals s
+        where s.company_id = c.company_id and s.log = l.log order by s.first_id desc limit 1
+    ) s
+    order by 1
+"""
+IS_THERE = (
+    "select exists (select from bds.seals where company_id = %s and log = %s and last_id = %s and hash = decode(%s, 'hex')),"
+    " exists (select from bds.residents where company_id = %s)"
+)
+HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The last seal of a log when a line of a file was written."""
+
+    line: int
+    place: str
+    company: str
+    log: str
+    version: int
+    hash: str
+
+
+def print_heads(urls: Mapping[str, str]) -> str:
+    """The heads of all companies at all places, a line each.  Raises psycopg.Error."""
+    lines = dict[tuple[str, str], dict[str, Any]]()
+    for place, url in urls.items():
+        with connect(url) as connection:
+            for company, log, version, hash in connection.execute(HEADS.encode()):
+                # a company may be found twice while it moves
+                at = "" if company or place == HOME else place
+                line = lines.setdefault((company, at), {"company": company, "version": None, "hash": None})
+                head = {"version": version, "hash": hash}
+                line |= ({"place": at} if at else {}) | (head if log == "changes" else {"audit": head})
+    return "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines))
+
+
+def read_heads(text: str, name: str) -> list[Head]:
+    """The heads of a file.  Raises ServiceError, which tells the first line that is none."""
+    return [head for number, line in enumerate(text.splitlines(), 1) for head in _read_line(line, number, name)]
+
+
+def _read_line(line: str, number: int, name: str) -> Iterator[Head]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    heads = [("changes", found), ("audit", found.get("audit"))] if isinstance(found, dict) else []
+    given = [(log, head) for log, head in heads if head is not None and not _is_empty(head)]
+    if not given or not isinstance(found.get("company"), str) or not all(_is_head(head) for _, head in given):
+        raise ServiceError(
+            "malformed_request",
+            f"{name}, line {number}: expected a head as bds doctor --print-heads writes it, got {line[:40]!r}",
+        )
+    place = found.get("place") or HOME
+    yield from (Head(number, place, found["company"], log, head["version"], head["hash"]) for log, head in given)
+
+
+def _is_empty(head: Any) -> bool:
+    return isinstance(head, dict) and head.get("version") is None and head.get("hash") is None
+
+
+def _is_head(head: Any) -> bool:
+    if not isinstance(head, dict):
+        return False
+    version, hash = head.get("version"), head.get("hash")
+    return type(version) is int and 0 < version < 1 << 63 and isinstance(hash, str) and HASH.fullmatch(hash) is not None
+
+
+def missing_heads(urls: Mapping[str, str], heads: Sequence[Head], name: str) -> list[dict[str, Any]]:
+    """A problem for each head that no chain contains.  Raises psycopg.Error."""
+    left, known = list(heads), set[str]()
+    for place, url in urls.items():
+        with connect(url) as connection:
+            for head in list(left):
+                parameters = (head.company, head.log, head.version, head.hash, head.company)
+                if head.company or head.place == place:
+                    [(is_there, lives)] = connection.execute(IS_THERE.encode(), parameters).fetchall()
+                    left = [each for each in left if not (is_there and each is head)]
+                    known |= {head.company} if lives else set()
+    return [_problem(head, name, is_known=not head.company or head.company in known) for head in left]
+
+
+def _problem(head: Head, name: str, *, is_known: bool) -> dict[str, Any]:
+    why = "its log was rebuilt, or is of an earlier state" if is_known else "no company of this id lives here"
+    return {
+        "place": head.place,
+        "kind": "log altered",
+        "company_id": head.company or None,
+        "object": f"bds.{head.log} 1-{head.version}",
+        "detail": f"the chain of seals does not contain the head of line {head.line} of {name}, {head.hash[:16]}...: {why}",
+    }

@@ -1,0 +1,481 @@
+"""Seals of the change log and of the audit: what is sealed, what changes sealed records lawfully, what is named as a fault.
+
+Each state is also verified by docs/verify_seals.py, which uses no function of the service.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.places import dump
+from tests.conftest import NO_MONTHS, Operator, not_divided, prepared
+from tests.database.aging import age, maintain
+
+SCRIPT = Path(__file__).resolve().parents[2] / "docs" / "verify_seals.py"
+SEAL = "select done, problem from bds.maintain(seal_age => '0') where step = 'seal records'"
+RANGES = "select first_id, last_id from bds.seals where company_id = 'acme' and log = 'changes' order by 1"
+LOG = "select kind, first_id, last_id from bds.verify_log(%s, log => %s) order by first_id, kind"
+FAULTS = {"altered", "missing", "added", "chain"}
+
+spec = importlib.util.spec_from_file_location("verify_seals", SCRIPT)
+assert spec and spec.loader
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+
+
+def seal(operator: Operator) -> None:
+    [(_, problem)] = operator.rows(SEAL)
+    assert problem is None
+
+
+def fill(operator: Operator) -> None:
+    """acme has the sealed changes 1-4, 5-8 and 9-12, and two acts of administration."""
+    for company in ("acme", "beta"):
+        operator.company(company)
+    values = "select n, 'C' || n, 'Name ' || n, 'é\"\\' || n || chr(10), null from generate_series(1, 4) n"
+    operator.write("acme", f"insert into data.customers (id, code, name, email, phone) {values}", actor="änna\n5 x")
+    operator.write("beta", f"insert into data.customers (id, code, name, email, phone) {values}")
+    seal(operator)
+    operator.write("acme", "update data.customers set email = id || '@a' where company_id = 'acme'")
+    seal(operator)
+    operator.write("acme", "update data.customers set email = null, phone = '5' where company_id = 'acme' and id <= 3")
+    operator.write("acme", "delete from data.customers where company_id = 'acme' and id = 4")
+    for name in ("one", "two"):
+        operator.write("acme", f"select bds.put_mapper('acme', '{name}', 'csv', 'text')")
+        seal(operator)
+
+
+@pytest.fixture(scope="module")
+def template(server: str) -> Iterator[str]:
+    yield from prepared(server, fill)
+
+
+def verified(operator: Operator, company: str = "acme", log: str = "changes", *, agrees: bool = True) -> list[tuple[Any, ...]]:
+    """What bds.verify_log says, which is what the script says."""
+    found = operator.rows(LOG, (company, log))
+    if agrees:
+        with operator.connection.transaction():
+            said = [row[:3] for row in script.verify(operator.connection, company, log)]
+        assert sorted(said[:-1], key=lambda row: (row[1], row[0])) == found
+    return found
+
+
+# Sealing ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_ranges_follow_one_another_and_what_is_sealed_is_right(operator: Operator) -> None:
+    assert operator.rows(RANGES) == [(1, 4), (5, 8), (9, 12)]
+    assert operator.rows("select company_id, first_id, last_id from bds.seals where log = 'audit' order by 1, 2") == [
+        ("", 1, 2), ("acme", 1, 1), ("acme", 2, 2),
+    ]  # fmt: skip
+    assert [verified(operator, *each) for each in (("acme",), ("beta",), ("acme", "audit"), ("", "audit"))] == [[]] * 4
+    assert operator.rows("select log_head('acme') = (l.last_id, l.hash, l.sealed_at) from bds.seals l where first_id = 9"
+        .replace("log_head", "bds.log_head")) == [(True,)]  # fmt: skip
+
+
+def test_records_wait_until_they_are_many_or_old(operator: Operator) -> None:
+    step = "select done from bds.maintain() where step = 'seal records'"
+    insert = "insert into data.units (code, name) select 'u' || n, 'U' from generate_series(%s::int, %s::int) n"
+    operator.write("acme", insert, (1, 9_999))
+    assert operator.rows(step) == [(0,)] and verified(operator, agrees=False) == [("unsealed", 13, 10_011)]
+    operator.write("acme", insert, (10_000, 10_001))
+    assert operator.rows(step) == [(10_000,)] and operator.rows(RANGES)[-1] == (13, 10_012)
+    assert verified(operator) == [("unsealed", 10_013, 10_013)]
+    operator.connection.execute("update bds.seal_positions set waits_since = waits_since - interval '1 hour'")
+    assert operator.rows(step) == [(0,)], "the time of the record counts"
+    operator.connection.execute("update bds.change_log set created_at = created_at - interval '1 hour' where id = 10013")
+    operator.connection.execute("update bds.seal_positions set waits_since = null")
+    assert operator.rows(step) == [(1,)] and verified(operator) == []
+
+
+@NO_MONTHS
+def test_a_range_has_changes_of_one_month(operator: Operator) -> None:
+    operator.company("old")
+    operator.write("old", "insert into data.units (code, name) select n::text, 'U' from generate_series(1, 6) n")
+    age(operator, "2020_01", "company_id = 'old' and id < 4")
+    seal(operator)
+    assert operator.rows("select first_id, last_id from bds.seals where company_id = 'old' order by 1") == [(1, 3), (4, 6)]
+    assert verified(operator, "old") == []
+
+
+def test_sealing_waits_for_nobody_and_stops_nobody(operator: Operator, connect: Callable[..., Any]) -> None:
+    writer = connect()
+    with writer.transaction():
+        writer.execute("select bds.set_context('acme'); insert into data.units (code, name) values ('w', 'W')")
+        operator.write("beta", "insert into data.units (code, name) values ('w', 'W')")
+        assert operator.rows(SEAL) == [(1, None)], "what is not committed is not sealed, and its turn is not waited for"
+    eraser = connect()
+    with eraser.transaction():
+        eraser.execute("select bds.erase('acme', 'customers', 1, '{email}')")
+        assert operator.rows(SEAL) == [(0, None)], "put off"
+    assert operator.rows(SEAL) == [(2, None)] and operator.rows(SEAL) == [(0, None)]
+    assert [row[0] for row in verified(operator)] == ["erased"] * 3
+
+
+def test_nothing_is_sealed_behind_a_missing_record(operator: Operator) -> None:
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A'), ('b', 'B'), ('c', 'C')")
+    operator.connection.execute("delete from bds.change_log where company_id = 'acme' and id = 13")
+    assert operator.rows(SEAL) == [(0, "records of changes of acme between 13 and 15 are missing")]
+    assert verified(operator, agrees=False) == [("missing", 13, 13), ("unsealed", 13, 15)]
+
+
+# Lawful changes -----------------------------------------------------------------------------------------------------------------
+
+
+def test_erased_ranges_have_other_keys_and_the_audit_leads_to_their_hashes(operator: Operator) -> None:
+    before = dict(
+        operator.rows(
+            "select first_id, array[key, sealed_hash, hash]::text from bds.seals where company_id = 'acme' and log = 'changes'"
+        )
+    )
+    operator.connection.execute("select bds.erase('acme', 'customers', 1, '{email}')")
+    operator.connection.execute("select bds.erase('acme', 'customers', 2, '{email,name}')")
+    assert verified(operator) == [("erased", 1, 4), ("erased", 5, 8), ("erased", 9, 12)]
+    after = dict(
+        operator.rows(
+            "select first_id, array[key, sealed_hash, hash]::text from bds.seals where company_id = 'acme' and log = 'changes'"
+        )
+    )
+    assert all(before[first].split(",")[1:] == after[first].split(",")[1:] for first in before)
+    assert all(before[first].split(",")[0] != after[first].split(",")[0] for first in before)
+    [(detail,)] = operator.rows("select detail from bds.verify_log('acme', 1, 1)")
+    assert "erase of row customers/1 at " in detail and "erase of row customers/2 at " in detail
+    operator.connection.execute("select bds.erase('acme', 'customers', 2, '{email}')")
+    assert operator.rows("select detail ? 'seals' from bds.audit where action = 'erase' order by id") == [
+        (True,),
+        (True,),
+        (False,),
+    ]
+    seal(operator)
+    assert verified(operator, log="audit") == []
+
+
+def test_an_erasure_does_not_hide_what_was_altered_before(operator: Operator) -> None:
+    operator.connection.execute("update bds.change_log set actor = 'x' where company_id = 'acme' and id = 2")
+    operator.connection.execute("select bds.erase('acme', 'customers', 1, '{email}')")
+    assert verified(operator) == [("altered", 1, 4), ("erased", 5, 8), ("erased", 9, 12)]
+
+
+@NO_MONTHS
+@pytest.mark.parametrize(
+    ("lawful", "said", "is_shown"),
+    [
+        ("select bds.set_retention('2 years')", [("expired", 1, 4)], True),
+        ("select bds.set_retention('2 years', 'acme')", [("expired", 1, 4)], True),
+        ("select bds.set_retention('2 years', archive => true)", [], False),
+        ("alter table bds.change_log detach partition bds.change_log_2020_01", [], False),
+        (
+            "alter table bds.change_log detach partition bds.change_log_2020_01; alter table bds.change_log_2020_01 set schema data",
+            [("expired", 1, 4)], False,
+        ),
+        ("drop table bds.change_log_2020_01", [("expired", 1, 4)], False),
+    ],
+)  # fmt: skip
+def test_months_that_leave_the_log(operator: Operator, lawful: str, said: list[Any], is_shown: bool) -> None:
+    age(operator, "2020_01", "company_id = 'acme' and id < 5")
+    operator.connection.execute("delete from bds.seals where log = 'changes'; delete from bds.seal_positions")
+    seal(operator)
+    assert operator.rows(RANGES) == [(1, 4), (5, 12)] and verified(operator) == []
+    operator.connection.execute(lawful.encode())
+    maintain(operator)
+    assert verified(operator, agrees=is_shown) == said
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    seal(operator)
+    assert verified(operator, agrees=is_shown) == said and operator.rows(RANGES)[-1] == (13, 13)
+    table = "bds.change_archive" if "archive" in lawful else "bds.change_log_2020_01"
+    if not said:
+        operator.connection.execute(f"update {table} set actor = 'x' where id = 3".encode())
+        assert verified(operator, agrees=False) == [("altered", 1, 4)], "verified where they are"
+    if "'acme'" in lawful:
+        operator.connection.execute("delete from bds.company_audit where action = 'expire'")
+        assert verified(operator) == [("missing", 1, 4)], "expired without a record in the audit"
+
+
+def dumped(operator: Operator) -> bytes:
+    out = io.BytesIO()
+    operator.connection.execute("set role bds_owner")
+    dump.dump(operator.connection, "acme", out, lambda *_: None)
+    operator.connection.execute("reset role")
+    return out.getvalue()
+
+
+def restored(operator: Operator, content: bytes) -> None:
+    operator.connection.execute("set role bds_owner")
+    dump.restore(operator.connection, io.BytesIO(content), True, lambda *_: None)
+    operator.connection.execute("reset role")
+
+
+def copied(operator: Operator) -> None:
+    """Dump acme, delete it, restore it."""
+    content = dumped(operator)
+    operator.delete_company("acme")
+    restored(operator, content)
+
+
+def test_a_restored_company_has_its_chain_which_goes_on(operator: Operator) -> None:
+    operator.connection.execute("select bds.erase('acme', 'customers', 1, '{email}')")
+    before = operator.rows("select * from bds.seals where company_id = 'acme' and log = 'changes' order by first_id")
+    operator.delete_company("beta")
+    assert operator.rows("select 1 from bds.seals where company_id = 'beta'") == []
+    copied(operator)
+    assert operator.rows("select * from bds.seals where company_id = 'acme' and log = 'changes' order by first_id") == before
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    seal(operator)
+    assert verified(operator) == [("erased", 1, 4), ("erased", 5, 8), ("erased", 9, 12)] and operator.rows(RANGES)[-1] == (13, 13)
+    assert verified(operator, log="audit") == []
+
+
+@not_divided("registers a table again")
+def test_a_restore_that_renames_columns_says_so(operator: Operator) -> None:
+    rename = "alter table data.customers rename column {} to {}; select bds.register('data.customers')"
+    operator.connection.execute(rename.format("phone", "mobile").encode())
+    assert verified(operator) == [], "records keep the names of then"
+    out = dumped(operator)
+    operator.delete_company("acme")
+    # this server has never known the old name
+    operator.connection.execute("delete from bds.column_history where entity = 'customers' and column_name = 'phone'")
+    operator.connection.execute("update bds.column_history set since = '-infinity' where column_name = 'mobile'")
+    restored(operator, out)
+    assert verified(operator) == [("renamed", 9, 12)]
+    operator.connection.execute("select bds.erase('acme', 'customers', 1, '{email}')")
+    assert verified(operator) == [("erased", 1, 4), ("erased", 5, 8), ("erased", 9, 12), ("renamed", 9, 12)]
+    assert operator.rows("select object, jsonb_array_length(detail -> 'seals') from bds.audit where action = 'rename'") == [
+        ("changes", 1)
+    ]
+
+
+@NO_MONTHS
+def test_a_copy_notes_what_its_source_no_longer_had(operator: Operator) -> None:
+    age(operator, "2020_01", "company_id = 'acme' and id < 5")
+    operator.connection.execute("delete from bds.seals where log = 'changes'; delete from bds.seal_positions")
+    seal(operator)
+    operator.connection.execute("drop table bds.change_log_2020_01")
+    copied(operator)
+    assert verified(operator) == [("expired", 1, 4)]
+    assert operator.rows("select detail ->> 'left' is not null from bds.audit where company_id = 'acme' and action = 'expire'") == [
+        (True,)
+    ]
+
+
+# What is not lawful -------------------------------------------------------------------------------------------------------------
+
+REHASH = """
+    update bds.seals s set hash = bds_seals.seal_hash(s) where first_id = 5 and company_id = 'acme' and log = 'changes'
+"""
+FORGED = """
+    update bds.seals s set content_hash = m.hash, sealed_hash = m.hash from bds.seals o cross join lateral bds_seals.measure(o) m
+    where s.company_id = 'acme' and s.log = 'changes' and s.first_id = 5 and (o.company_id, o.log, o.first_id) = ('acme', 'changes', 5)
+"""
+RECHAINED = """
+    update bds.seals s set previous = o.hash from bds.seals o
+    where (s.company_id, s.log, s.first_id, o.company_id, o.log, o.first_id) = ('acme', 'changes', 9, 'acme', 'changes', 5);
+    update bds.seals s set hash = bds_seals.seal_hash(s) where first_id = 9 and company_id = 'acme' and log = 'changes'
+"""
+CHANGE = "update bds.change_log set {} where company_id = 'acme' and id = 6"
+ACT = "update bds.company_audit set {} where id = 2"
+TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {
+    "a value": (CHANGE.format("""old = old || '{"email": "x"}'"""), [("altered", 5, 8)]),
+    "a column of a value": (CHANGE.format("old = old - 'email'"), [("altered", 5, 8)]),
+    "digits of a number": (
+        """update bds.change_log set old = old || '{"id": 4.0}' where company_id = 'acme' and id = 12""", [("altered", 9, 12)]
+    ),
+    "an actor": (CHANGE.format("actor = 'nobody'"), [("altered", 5, 8)]),
+    "a login": (CHANGE.format("db_user = 'nobody'"), [("altered", 5, 8)]),
+    "a time": (CHANGE.format("created_at = created_at + interval '1 microsecond'"), [("altered", 5, 8)]),
+    "the time of before": (CHANGE.format("last_updated_at = 'infinity'"), [("altered", 5, 8)]),
+    "a change set": (CHANGE.format("change_set_id = gen_random_uuid()"), [("altered", 5, 8)]),
+    "a transaction": (CHANGE.format("transaction_id = '1'"), [("altered", 5, 8)]),
+    "a row": (CHANGE.format("row_id = 7"), [("altered", 5, 8)]),
+    "an entity": (CHANGE.format("entity = 'units'"), [("altered", 5, 8)]),
+    "collections": (CHANGE.format("collections = '{orders}'"), [("altered", 5, 8)]),
+    "the hash of a row": (CHANGE.format("row_hash = 5"), [("altered", 5, 8)]),
+    "an operation": (
+        "update bds.change_log set operation = 'create', old = null where company_id = 'acme' and id = 12 and row_hash is not null;"
+        + "update bds.change_log set operation = 'create', old = null, collections = null where company_id = 'acme' and id = 9",
+        [("altered", 9, 12)],
+    ),
+    "two records that change places": (
+        "update bds.change_log set id = 100 where company_id = 'acme' and id = 6;"
+        "update bds.change_log set id = 6 where company_id = 'acme' and id = 7;"
+        "update bds.change_log set id = 7 where company_id = 'acme' and id = 100",
+        [("altered", 5, 8)],
+    ),
+    "a record that is removed": ("delete from bds.change_log where company_id = 'acme' and id = 6", [("missing", 5, 8)]),
+    "a range that is removed": ("delete from bds.change_log where company_id = 'acme' and id < 5", [("missing", 1, 4)]),
+    "a record of another company": (
+        "update bds.change_log set company_id = 'gone' where company_id = 'acme' and id = 6", [("missing", 5, 8)]
+    ),
+    "a seal that is removed": (
+        "delete from bds.seals where company_id = 'acme' and first_id = 5 and log = 'changes'",
+        [("missing", 5, 8), ("chain", 9, 12)],
+    ),
+    "the first seal": (
+        "delete from bds.seals where company_id = 'acme' and first_id = 1 and log = 'changes'", [("missing", 1, 4), ("chain", 5, 8)]
+    ),
+    "content that is hashed anew": (
+        CHANGE.format("actor = 'x'") + ";" + FORGED.replace("sealed_hash = m.hash", "key = s.key"), [("altered", 5, 8)]
+    ),
+    "a seal that is replaced": (CHANGE.format("actor = 'x'") + ";" + FORGED + ";" + REHASH, [("chain", 9, 12)]),
+    "a sealed hash that is replaced": (CHANGE.format("actor = 'x'") + ";" + FORGED, [("chain", 5, 8)]),
+    "a generation": ("update bds.seals set generation = 2 where company_id = 'acme' and first_id = 5", [("chain", 5, 8)]),
+    "a key": ("update bds.seals set key = 'x' where company_id = 'acme' and first_id = 5", [("altered", 5, 8)]),
+    "a range": (
+        "update bds.seals set last_id = 7 where company_id = 'acme' and first_id = 5",
+        [("altered", 5, 7), ("chain", 5, 7), ("missing", 8, 8)],
+    ),
+    "an erasure that is not in the audit": (
+        "select bds.erase('acme', 'customers', 1, '{email}'); delete from bds.company_audit where action = 'erase';"
+        "delete from bds.audit_pending",
+        [("altered", 1, 4), ("altered", 5, 8), ("altered", 9, 12)],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shared_operator(module_database_url: str) -> Iterator[Operator]:
+    with psycopg.connect(module_database_url, autocommit=True) as connection:
+        yield Operator(connection)
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_what_a_superuser_changes_is_named_by_its_range(shared_operator: Operator, what: str) -> None:
+    statements, said = TAMPERED[what]
+    with shared_operator.connection.transaction(force_rollback=True):
+        for statement in statements.split(";"):
+            shared_operator.connection.execute(statement.encode())
+        assert verified(shared_operator) == said
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (ACT.format("actor = 'x'"), "altered"),
+        (ACT.format("detail = '{}'"), "altered"),
+        (ACT.format("at = at - interval '1 s'"), "altered"),
+        (ACT.format("action = 'delete'"), "altered"),
+        ("delete from bds.company_audit where id = 2", "missing"),
+        ("update bds.seals set content_hash = 'x', sealed_hash = 'x' where log = 'audit' and first_id = 2", "chain"),
+    ],
+)
+def test_the_audit_is_sealed_too(shared_operator: Operator, statement: str, said: str) -> None:
+    with shared_operator.connection.transaction(force_rollback=True):
+        shared_operator.connection.execute(statement.encode())
+        assert (said, 2, 2) in verified(shared_operator, log="audit")
+
+
+@not_divided("the log has a key there")
+def test_records_that_are_added_are_named(shared_operator: Operator) -> None:
+    columns = "row_id, transaction_id, row_hash, operation, company_id, entity, actor, db_user, created_at, id"
+    insert = f"insert into bds.change_log ({columns}) select 1, '1', 1, 'create', 'acme', 'units', 'x', 'x', {{}}, {{}}"
+    with shared_operator.connection.transaction(force_rollback=True):
+        shared_operator.connection.execute("select bds_change_log.make_month('2020-01-01Z')")
+        shared_operator.connection.execute(insert.format("timestamptz '2020-01-02'", 6).encode())
+        assert verified(shared_operator) == [("added", 5, 8)]
+    with shared_operator.connection.transaction(force_rollback=True):
+        shared_operator.connection.execute(insert.format("now()", 13).encode())
+        assert verified(shared_operator, agrees=False) == [("added", 13, 13)]
+
+
+def test_seals_that_are_gone_are_not_made_again(operator: Operator) -> None:
+    operator.connection.execute("delete from bds.seals where company_id = 'acme' and first_id = 9")
+    assert verified(operator, agrees=False) == [("chain", 9, 12), ("unsealed", 9, 12)]
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    assert operator.rows(SEAL) == [(0, "seals of changes of acme up to 12 are gone")]
+    assert verified(operator, agrees=False) == [("chain", 9, 12), ("unsealed", 9, 13)]
+
+
+def test_a_chain_that_is_made_anew_has_another_head(operator: Operator) -> None:
+    [(head,)] = operator.rows("select hash from bds.log_head('acme')")
+    for statement in (CHANGE.format("actor = 'x'"), FORGED, REHASH, *RECHAINED.split(";")):
+        operator.connection.execute(statement.encode())
+    assert verified(operator) == [], "nothing in the database tells"
+    assert operator.rows("select hash = %s from bds.log_head('acme')", (head,)) == [(False,)]
+
+
+# Verifying ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_maintenance_verifies_and_a_fault_is_a_problem_until_it_is_mended(operator: Operator) -> None:
+    problems = "select company_id, object, detail ~ '^altered, found at .*: its records', mend from bds.problems where kind = 'log altered'"
+    due = "update bds.seal_positions set verified_at = '-infinity'"
+    verify = "select done > 0 from bds.maintain() where step = 'verify sealed records'"
+    operator.connection.execute(due.encode())
+    assert operator.rows(verify) == [(True,)] and operator.rows(problems) == []
+    assert operator.rows(verify) == [(False,)], "once a week"
+    operator.connection.execute(CHANGE.format("actor = 'x'").encode())
+    operator.connection.execute(due.encode())
+    operator.rows(verify)
+    assert operator.rows(problems) == [("acme", "bds.changes 5-8", True, None)]
+    operator.connection.execute(CHANGE.format("actor = 'postgres'").encode())
+    operator.rows("select bds_service.verify_sealed('acme')")
+    assert operator.rows(problems) == []
+
+
+def test_verifying_goes_on_where_it_stopped(operator: Operator) -> None:
+    part = "select bds_seals.verify_part('acme', 'changes', '-infinity'), verified_id from bds.seal_positions where company_id = 'acme' and log = 'changes'"
+    position = "select verified_id, verified_at is not null, begun_at is not null from bds.seal_positions where company_id = 'acme' and log = 'changes'"
+    operator.connection.execute("update bds.seal_positions set verified_at = null")
+    operator.connection.execute(CHANGE.format("actor = 'x'").encode())
+    seen = []
+    for _ in range(4):
+        operator.rows(part)
+        seen += operator.rows(position)
+    assert seen == [(4, False, True), (8, False, True), (12, False, True), (0, True, False)]
+    assert operator.rows("select kind, first_id, last_id from bds.seal_findings") == [("altered", 5, 8)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("'acme', 5, 4", "BD005"),
+        ("'acme', 1, 13", "BD005"),
+        ("'acme', 13", "BD005"),
+        ("'acme', 0", "BD005"),
+        ("'acme', -1, 2", "BD005"),
+        ("'nobody'", "BD002"),
+        ("null", "BD002"),
+        ("''", "BD002"),
+        ("'acme', log => 'other'", "BD005"),
+        ("'acme', log => null", "BD005"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused(shared_operator: Operator, arguments: str, code: str) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        shared_operator.rows(f"select * from bds.verify_log({arguments})")
+    assert caught.value.sqlstate == code
+
+
+def test_a_part_of_the_log_is_verified(shared_operator: Operator) -> None:
+    with shared_operator.connection.transaction(force_rollback=True):
+        shared_operator.connection.execute("update bds.change_log set actor = 'x' where company_id = 'acme' and id in (1, 12)")
+        found = [
+            shared_operator.rows("select first_id from bds.verify_log('acme', %s, %s)", ends) for ends in ((4, 4), (5, 8), (8, 9))
+        ]
+        assert found == [[(1,)], [], [(9,)]]
+
+
+def test_the_form_of_records_depends_on_no_setting(shared_operator: Operator) -> None:
+    with shared_operator.connection.transaction(force_rollback=True):
+        for setting, value in (
+            ("datestyle", "SQL, DMY"), ("timezone", "Asia/Kathmandu"), ("intervalstyle", "iso_8601"), ("extra_float_digits", "-5"),
+            ("bytea_output", "escape"), ("quote_all_identifiers", "on"), ("search_path", "pg_temp"), ("lc_messages", "C"),
+            ("lc_numeric", "C"), ("array_nulls", "off"), ("xmloption", "content"), ("standard_conforming_strings", "on"),
+        ):  # fmt: skip
+            shared_operator.connection.execute("select set_config(%s, %s, true)", (setting, value))
+        assert verified(shared_operator) == [] and verified(shared_operator, log="audit") == []
+
+
+def test_the_script_says_what_it_found(operator: Operator, database_url: str) -> None:
+    operator.connection.execute(CHANGE.format("actor = 'x'").encode())
+    done = subprocess.run([sys.executable, SCRIPT, database_url, "acme"], capture_output=True, text=True, check=False)
+    [(head,)] = operator.rows("select encode(hash, 'hex') from bds.log_head('acme')")
+    assert done.stdout == f"altered 5-8: its records are not as they were sealed\nhead 12-12: {head}\n" and done.returncode == 1
