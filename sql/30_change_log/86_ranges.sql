@@ -84,7 +84,7 @@ begin
         from (select r from unnest($1) r order by r %1$s offset 0) r
         cross join lateral (
             select c.id from bds.change_log c
-            where c.company_id = $2 and c.id >= lower(r.r) and c.id < upper(r.r) and c.created_at >= $3
+            where c.company_id = $2 and c.id >= pg_catalog.lower(r.r) and c.id < pg_catalog.upper(r.r) and c.created_at >= $3
                 and %2$s and ($5 is null or c.operation::text = any ($5))
             order by c.id %1$s limit $6
         ) l

@@ -38,6 +38,36 @@ $$;
 comment on function past.last_changes(text, text, bigint, timestamptz, bigint, timestamptz) is
     'The last change of each row of an entity among those after one version up to another, whose times are given, too';
 
+create function bds_past.last_of_rows(this bds.entities)
+    returns text
+    language sql
+    stable
+as $$
+    select bds_impl.expand($sql$
+    (
+        select c.row_id, c.id
+        from bds.change_log c
+        where c.company_id = $1 and c.entity = {entity:L} and c.id > $5 and c.id <= $2
+            and c.created_at >= (select $6) and c.created_at <= (select $3) and (select $7) is null
+            and not exists (  -- a later change of the row stands for it
+                select 1 from {changes_between} and l.id <= (select $2) and l.created_at <= (select $3)
+            )
+        order by c.id
+    )
+    union all
+    (
+        select g.row_id, g.id
+        from past.last_changes($1, {entity:L}, $7, $6, $2, $3) g
+        where (select $7) is not null
+        order by g.id
+    )
+    $sql$, jsonb_build_object(
+        'entity', this.name, 'changes_between', bds_past.later_of_row(this.name, 'c.row_id', 'c.id', '(select $6)')));
+$$;
+comment on function bds_past.last_of_rows(bds.entities) is
+    'The query of the last change between two versions of each row of an entity, in the order of ids: row by row, or of all rows '
+    'at once';
+
 create function bds_past.difference_scope(this bds.entities)
     returns jsonb
     language sql
@@ -51,7 +81,7 @@ as $$
         'between', bds_past.merged(
             this, bds_past.later_of_row(this.name, 'c.row_id', '(select $5)', '(select $6)') || ' and l.id <= c.id'
         ),
-        'changes_between', bds_past.later_of_row(this.name, 'c.row_id', 'c.id', '(select $6)'),
+        'changed', bds_past.last_of_rows(this),
         'fields', jsonb_agg(
             jsonb_build_object(
                 'field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'))
@@ -85,23 +115,7 @@ select $1 collate "C" as company_id, c.row_id, c.id as "@version", d.columns as 
     , n.{field:I}, o.{field:I} as "@{n}"
     {end fields}
 from (
-    (
-        select c.row_id, c.id
-        from bds.change_log c
-        where c.company_id = $1 and c.entity = {entity:L} and c.id > $5 and c.id <= $2
-            and c.created_at >= (select $6) and c.created_at <= (select $3) and (select $7) is null
-            and not exists (  -- a later change of the row stands for it
-                select 1 from {changes_between} and l.id <= (select $2) and l.created_at <= (select $3)
-            )
-        order by c.id
-    )
-    union all
-    (
-        select g.row_id, g.id
-        from past.last_changes($1, {entity:L}, $7, $6, $2, $3) g
-        where (select $7) is not null
-        order by g.id
-    )
+    {changed}
 ) c
 left join lateral (select o.* from {table} o where o.company_id = (select $1) and o.id = c.row_id offset 0) t on true
 cross join lateral (

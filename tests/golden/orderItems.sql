@@ -992,7 +992,7 @@ from (select current_setting('bds.company', true) collate "C" as company_id, c.r
     , n."productId", o."productId" as "@7"
     , n."updatedAt", o."updatedAt" as "@8"
 from (
-    (
+        (
         select c.row_id, c.id
         from bds.change_log c
         where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint
@@ -1009,6 +1009,7 @@ from (
         where (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is not null
         order by g.id
     )
+
 ) c
 left join lateral (select o.* from data.order_items o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
@@ -1138,7 +1139,7 @@ from (select current_setting('bds.company', true) collate "C" as company_id, c.r
     , n."productId", o."productId" as "@7"
     , n."updatedAt", o."updatedAt" as "@8"
 from (
-    (
+        (
         select c.row_id, c.id
         from bds.change_log c
         where c.company_id = current_setting('bds.company', true) and c.entity = 'orderItems' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint
@@ -1155,6 +1156,7 @@ from (
         where (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is not null
         order by g.id
     )
+
 ) c
 left join lateral (select o.* from data.order_items o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (

@@ -985,7 +985,7 @@ from (select current_setting('bds.company', true) collate "C" as company_id, c.r
     , n."unitId", o."unitId" as "@10"
     , n."updatedAt", o."updatedAt" as "@11"
 from (
-    (
+        (
         select c.row_id, c.id
         from bds.change_log c
         where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint
@@ -1002,6 +1002,7 @@ from (
         where (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is not null
         order by g.id
     )
+
 ) c
 left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
@@ -1158,7 +1159,7 @@ from (select current_setting('bds.company', true) collate "C" as company_id, c.r
     , n."unitId", o."unitId" as "@10"
     , n."updatedAt", o."updatedAt" as "@11"
 from (
-    (
+        (
         select c.row_id, c.id
         from bds.change_log c
         where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint
@@ -1175,6 +1176,7 @@ from (
         where (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is not null
         order by g.id
     )
+
 ) c
 left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (

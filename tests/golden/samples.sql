@@ -1461,7 +1461,7 @@ from (select current_setting('bds.company', true) collate "C" as company_id, c.r
     , n.level, o.level as "@24"
     , n."updatedAt", o."updatedAt" as "@25"
 from (
-    (
+        (
         select c.row_id, c.id
         from bds.change_log c
         where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint
@@ -1478,6 +1478,7 @@ from (
         where (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is not null
         order by g.id
     )
+
 ) c
 left join lateral (select o.* from data.samples o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
@@ -1760,7 +1761,7 @@ from (select current_setting('bds.company', true) collate "C" as company_id, c.r
     , n.level, o.level as "@24"
     , n."updatedAt", o."updatedAt" as "@25"
 from (
-    (
+        (
         select c.row_id, c.id
         from bds.change_log c
         where c.company_id = current_setting('bds.company', true) and c.entity = 'samples' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint
@@ -1777,6 +1778,7 @@ from (
         where (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is not null
         order by g.id
     )
+
 ) c
 left join lateral (select o.* from data.samples o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
