@@ -47,6 +47,8 @@ ERRORS: dict[str, tuple[int, str]] = {
     "not_supported": (501, "Not supported"),
     "disk_full": (507, "The disk is full"),
     "aborted": (503, "The service was stopped"),
+    "place_unavailable": (503, "The company's place cannot serve now"),
+    "moving": (503, "The company is being moved to another place"),
     "busy": (503, "The database did not answer in time"),
 }
 

@@ -1,4 +1,4 @@
-"""What the difference of two versions costs, against reading all rows; a walk by pages; lists of changes after an import; the way back.
+"""What the difference of two versions costs, against reading all rows; a walk by pages; lists of changes; the way back.
 
 Reads are the service's own, without HTTP and without a request's parsing.  Each floor is measured in turns with what it is for.
 """
@@ -32,6 +32,7 @@ ROWS = (
     " select 'p' || n, 'Product ' || n, 'A description ' || n, 'b' || n, n %% 1000 + 0.25 from generate_series(1, %s) n"
 )
 CHANGE = "update data.products set price = price + 1 where id %% %s = 0"
+DELETE = "delete from data.products where id %% %s = 3"
 DIFF = "select count(d) from bds.diff(%s, 'products', %s, %s) d"
 ROWS_AT = "select count(r) from bds.rows_at(%s, 'products', %s) r"
 
@@ -62,9 +63,13 @@ class Reader:
             count += len(page["data"])
         return count
 
-    def changes(self) -> None:
+    def changes(self, *filter: tuple[str, str]) -> None:
         """The first page of what the page /changes shows."""
-        self._runner.run(read_changes(self._database, COMPANY, [("sort", "-id"), ("limit", "100")]))
+        self._runner.run(read_changes(self._database, COMPANY, [*filter, ("sort", "-id"), ("limit", "100")]))
+
+    def deletes(self) -> None:
+        """The first page of deletes, which few changes are."""
+        self.changes(("filter", "operation = 'delete'"))
 
     def change_sets(self) -> None:
         """The first page of change sets."""
@@ -141,6 +146,7 @@ def lists(url: str, directory: Path, reader: Reader, changes: int) -> Iterator[R
     """The pages of changes and change sets after a large import, against before."""
     say(f"difference: lists, and an import of {changes:,} changes")
     reads = {"changes": reader.changes, "change sets": reader.change_sets}
+    _write(url, DELETE, changes // 10)
     with psycopg.connect(url, autocommit=True) as connection:  # as bds.maintain does
         while connection.execute("select bds_change_log.count_change_sets()").fetchone() != (0,):
             pass
@@ -154,6 +160,8 @@ def lists(url: str, directory: Path, reader: Reader, changes: int) -> Iterator[R
             f"difference, {name} listed", "pages/s", 1, sorted(after), sorted(before[name]),
             f"after an import of {changes:,} changes; floor: before it; target 0.67",
         )  # fmt: skip
+    ours, floor = _rounds(reader.deletes, reader.changes, PAGES)
+    yield rate("difference, deletes listed", "pages/s", 1, ours, floor, "the few deletes of all changes; floor: the newest changes")
 
 
 def restored(url: str, directory: Path, rows: int) -> Result:

@@ -42,11 +42,13 @@ grant select on
     to bds_operator, bds_reader, bds_writer;
 grant execute on function
     bds.change_values, bds.diff, bds.first_change, bds.import_report, bds.log_head, bds.row_at, bds.row_history, bds.rows_at,
-    bds.set_range, bds.set_version, bds.versions_between, bds.version_of, bds_service.change_sets, bds_service.find_version
+    bds.set_range, bds.set_version, bds.versions_between, bds.version_of, bds_service.change_sets, bds_service.find_changes,
+    bds_service.find_version
     to bds_operator, bds_reader, bds_writer;
 grant usage on schema past to bds_operator, bds_reader, bds_importer;  -- its views are granted by bds.register
 grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_importer;
-grant execute on function past.is_altered, past.is_deep, past.number_of, past.ranges_with, past.require_registered
+grant execute on function
+    past.is_altered, past.is_deep, past.last_changes, past.number_of, past.ranges_with, past.require_registered
     to bds_operator, bds_reader;
 grant execute on function past.double_of(real) to bds_analyst, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_writer;
 grant execute on function bds_service.authenticate to bds_reader, bds_service;

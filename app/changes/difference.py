@@ -16,7 +16,7 @@ from app.changes.parameters import by_name
 from app.changes.rows import Answer, read_limit
 from app.database.catalog import Catalog, Entity, Navigation
 from app.database.database import Database
-from app.database.past import Moment, Past, model_of, name_range
+from app.database.past import Moment, Past, in_order, is_wide, model_of, name_range, rows_in_order
 from app.database.pool.session import Session
 from app.database.servers.reads import require_generation, require_position
 from app.errors import QueryError, about
@@ -67,13 +67,31 @@ async def read_difference(database: Database, company: str, entity: Entity, para
     condition = _Condition(catalog, asked.entity, given.get("filter", ""))
     async with range.open(database, company, entity.name) as (connection, since, until):
         asked = replace(asked, filter=await condition.resolve(connection, company))
-        if asked.order == "version":
-            await connection.execute(IN_ORDER)
-        rows = await (await connection.execute(records(catalog, company, replace(asked, limit=(asked.limit or 0) + 1)))).fetchall()
+        rows = await _page(connection, company, catalog, replace(asked, limit=(asked.limit or 0) + 1), since, until)
     data, more = ",".join(text for _, text in rows[: asked.limit]), len(rows) > (asked.limit or 0)
     ends = _ends(since, until)
     body = f'{{"data":[{data}],"hasMore":{str(more).lower()},{json.dumps(ends)[1:-1]}}}'
     return Answer(body.encode(), f"{since.state} {until.state}", until.generation)
+
+
+async def _page(
+    connection: Session, company: str, catalog: Catalog, asked: Difference, since: Past, until: Past
+) -> list[tuple[int, str]]:
+    """Rows of (value of the order, record): one more than are wanted, if there are."""
+
+    async def read(asked: Difference) -> list[tuple[int, str]]:
+        return await (await connection.execute(records(catalog, company, asked))).fetchall()
+
+    async def read_part(after: int, upto: int) -> list[tuple[int, str]]:
+        return await read(replace(asked, after=after, upto=upto))
+
+    limit, after = asked.limit or 0, INT8[0] if asked.after is None else asked.after
+    if asked.order == "version":
+        await connection.execute(IN_ORDER)
+        return await in_order(connection, max(since.version, after), until.version, limit, read_part)
+    if is_wide(since, until):
+        return await rows_in_order(connection, asked.entity.name, after, limit, read_part)
+    return await read(asked)
 
 
 async def read_counts(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:

@@ -39,6 +39,11 @@ NEWEST: LiteralString = """
     cross join (select least(%s::numeric, max(last_id)) as top from bds.positions where company_id = %s) p
     where m.company_id = %s
 """
+# The changes of a page by their kind, and the last change of the company; as of one snapshot.
+OF_KIND: LiteralString = """
+    select bds_service.find_changes(%s, %s::text[], %s::text[], %s, %s, %s, %s),
+        (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = %s)
+"""
 FIRST: LiteralString = """
     select bds.first_change(%s), max(extract(epoch from p.begun_at)::text), max(p.generation)
     from bds.company_positions p where p.company_id = %s
@@ -75,6 +80,7 @@ CHANGES = Entity(
     navigations={},
     description=None,
 )
+LAST = 2**63 - 1
 ID_COLUMN = Column(0, "int8", (), CHANGES.fields["id"])
 
 
@@ -91,11 +97,15 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
     require_generation(next((value for name, value in params if name == "generation"), None))
     query = log_query(database.catalog, [pair for pair in params if pair[0] != "generation"])
     lowest = _lowest(query.filter)
+    kind = _kind(query)
     async with database.session(company) as connection:
-        months = await _months_of_page(connection, company, query, lowest)
+        query, position = await _found(connection, company, query, kind) if kind else (query, None)
+        months = await _months_of_page(connection, company, query, lowest if kind is None else _lowest(query.filter))
         query = between(query, months.since, months.until)
         statement = listing(query, company, RECORDS)
         answer = listed(await read_row_on(connection, statement.text, statement.values))
+        if position is not None:
+            answer = answer._replace(position=position)
         # Read again after the page: a month may have gone before the page was read, as one may have come back after it.
         row = await (await connection.execute(FIRST, (company, company))).fetchone()
     assert row is not None
@@ -103,6 +113,57 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
     if lowest is not None:
         require_change_kept(lowest, max(first, months.first), "filter")
     return answer._replace(first=first, begun=begun or "", generation=generation)
+
+
+class Kind(NamedTuple):
+    """Entities and operations, None for any, which with bounds of the id are all that a page demands."""
+
+    entities: list[str] | None
+    operations: list[str] | None
+
+
+def _kind(query: Query) -> Kind | None:
+    """The kind of the changes of a page in the order of ids; None if the log is read for it as well without, or must be."""
+    if query.order and query.order[0].key != ID_COLUMN:
+        return None
+    sets: dict[str, set[str]] = {}
+    for part in _parts(query.filter):
+        match part:
+            case Comparison(operator="lt" | "le" | "gt" | "ge" | "eq", left=Column(field=Field(name="id")), right=Constant()):
+                continue
+            case Comparison(
+                operator="eq", left=Column(field=Field(name="entity" | "operation" as name)), right=Constant(value=str(value))
+            ):
+                values = {value}
+            case Membership(operand=Column(field=Field(name="entity" | "operation" as name)), values=given):
+                values = set(given)
+            case _:
+                return None
+        sets[name] = sets.get(name, values) & values
+    kind = Kind(*(sorted(sets[name]) if name in sets else None for name in ("entity", "operation")))
+    # one entity's changes have an index
+    return kind if kind.operations is not None or len(kind.entities or ()) > 1 else None
+
+
+async def _found(connection: Session, company: str, query: Query, kind: Kind) -> tuple[Query, int]:
+    """The query of a page, restricted to the changes that are on it and the next one; and the company's last change."""
+    lowest, highest = _lowest(query.filter), _highest(query.filter)
+    after, before = (0 if lowest is None else lowest - 1), (LAST if highest is None else highest + 1)
+    bounds = [min(max(each, 0), LAST) for each in (after, before)]
+    is_newest_first = bool(query.order and query.order[0].descending)
+    values = (company, kind.entities, kind.operations, *bounds, is_newest_first, (query.top or 0) + 1, company)
+    row = await (await connection.execute(OF_KIND, values)).fetchone()
+    assert row is not None
+    ids, position = row
+    found = Membership(0, "bool", ID_COLUMN, "int8", tuple(map(str, ids or [0])), False)
+    return replace(query, filter=Junction(0, "bool", "and", (*_parts(query.filter), found))), position
+
+
+def _parts(condition: Expression | None) -> tuple[Expression, ...]:
+    """The conditions that are joined by `and`."""
+    if isinstance(condition, Junction) and condition.operator == "and":
+        return tuple(condition.operands)
+    return (condition,) if condition else ()
 
 
 def require_change_kept(lowest: int, first: int, target: str) -> None:
@@ -147,9 +208,7 @@ def _is_run(query: Query) -> bool:
     """Whether the ids of the page follow one another without a gap: only comparisons with the id filter it, and it is the order."""
     if query.order and query.order[0].key != ID_COLUMN:
         return False
-    filter = query.filter
-    parts = filter.operands if isinstance(filter, Junction) and filter.operator == "and" else (filter,) if filter else ()
-    return all(isinstance(part, Comparison) and part.operator != "ne" and part.left == ID_COLUMN for part in parts)
+    return all(isinstance(part, Comparison) and part.operator != "ne" and part.left == ID_COLUMN for part in _parts(query.filter))
 
 
 def _highest(condition: Expression | None) -> int | None:

@@ -33,6 +33,8 @@ def list_places(options: argparse.Namespace, config: Config) -> int:
 def drain_place(options: argparse.Namespace, config: Config) -> int:
     urls = connections.urls_of_places(config)
     is_worker = rebalance.is_worker(urls, options.name)
+    if options.to is not None and (is_worker or options.to == options.name or options.to not in urls):
+        options.refuse("--to: expected another place that is no worker of Citus")
     (rebalance if is_worker else administration).set_draining(urls, options.name, not options.end)
     if options.end:
         return 0
@@ -40,9 +42,10 @@ def drain_place(options: argparse.Namespace, config: Config) -> int:
         rebalance.rebalance(urls, stdio.message)
         return 0
     for company in administration.find_residents(urls, options.name):
-        target = administration.choose(urls, company, but=options.name)
+        # home is left alone unless it is named: it has the accounts of all
+        target = options.to or administration.choose(urls, company, but=(options.name, HOME))
         stdio.message(f"{company} goes to {target}")
-        with Move.of(urls, company, lambda _: None) as move:
+        with Move.of(urls, company, lambda _: None, stdio.message) as move:
             if move.phase:
                 move.resume()
             else:
@@ -53,7 +56,7 @@ def drain_place(options: argparse.Namespace, config: Config) -> int:
 def move_company(options: argparse.Namespace, config: Config) -> int:
     if bool(options.to) + options.resume + options.abort != 1:
         options.refuse("expected one of --to, --resume and --abort")
-    with Move.of(connections.urls_of_places(config), options.id, stdio.message) as move:
+    with Move.of(connections.urls_of_places(config), options.id, stdio.message, stdio.message) as move:
         if options.resume:
             move.resume()
         elif options.abort:
@@ -113,9 +116,11 @@ also to the servers, which replicate from each other.""",
         "move all companies away from a place, which gets no further ones",
         """\
   bds place drain west                         one after the other; may be repeated after an interruption
+  bds place drain west --to home               home gets companies only where it is named
   bds place drain west --end                   the place gets companies again""",
         (
             argument("name", metavar="NAME", help="the place"),
+            argument("--to", metavar="PLACE", help="where the companies go (the smallest place but home)"),
             argument("--end", action="store_true", help="let the place get companies again; moves none"),
         ),
     ),

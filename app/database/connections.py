@@ -93,7 +93,7 @@ def resolve_again(config: Config, company: str, former: str, error: psycopg.Erro
 
 def still_moving() -> ServiceError:
     message = "the company is being moved to another place; if it stays so: bds company move --resume, or bds node rebalance"
-    return ServiceError("busy", message, headers={"Retry-After": "5"})
+    return ServiceError("moving", message, headers={"Retry-After": "5"})
 
 
 def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[Any]:

@@ -135,7 +135,8 @@ class Database:
         place = self._places.get(name)
         problem = place.problem(self.home) if place else "is not known yet"
         if place is None or problem:
-            raise ServiceError("busy", f"the company is at the place {name}, which {problem}", headers={"Retry-After": "5"})
+            message = f"the company is at the place {name}, which {problem}"
+            raise ServiceError("place_unavailable", message, headers={"Retry-After": "5"})
         return place
 
     def places(self) -> list[Place]:

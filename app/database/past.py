@@ -5,10 +5,10 @@ A reader of the views in schema `past` sets the version in one statement and rea
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -17,6 +17,8 @@ from app.database.catalog import Catalog
 from app.database.pool.direct import read_prepared
 from app.database.pool.session import Row, Session, Value, read_row_on
 from app.errors import ServiceError
+
+T = TypeVar("T")
 
 # Rows have the columns of the time that is given, or else of the version's: columns change between two changes of a company.
 FIND: LiteralString = """
@@ -52,6 +54,25 @@ KEPT: LiteralString = """
 """
 RESET: LiteralString = "reset enable_bitmapscan; reset enable_seqscan; reset plan_cache_mode"
 STEADY = 8  # statements of the past that a session keeps prepared: the plan of one takes a megabyte, with many months more
+
+GROUP: LiteralString = "select set_config('bds.grouped_after', %s, true)"
+# The last of the next rows that have changed, and their number.
+CHANGED_ROWS: LiteralString = """
+    select max(n.row_id), count(*)
+    from (
+        select c.row_id
+        from past.last_changes(
+            current_setting('bds.company'), %s, current_setting('bds.since')::int8, current_setting('bds.since_time')::timestamptz,
+            current_setting('bds.version')::int8, current_setting('bds.version_time')::timestamptz
+        ) as c
+        where c.row_id > %s
+        order by c.row_id
+        limit %s
+    ) as n
+"""
+FEW = 10_000  # changes between two versions up to which the last one of each row is found in their order
+WINDOW = 1_000  # changes that are gone through at first, or four for each record of the page; then four times as many
+SHARE = 64  # of the changes that remain, after which the last ones of rows are found at once: in 0.3 us for each change, else in 6
 
 FAR = 10_000  # later changes from which an error tells that they take time
 LAST_VERSION = 2**63 - 2  # the greatest that has a next one
@@ -134,7 +155,50 @@ async def name_range(
     if earlier.version > later.version:
         message = f"version {earlier.version} comes after version {later.version}: expected the earlier one as {since.target}"
         raise ServiceError("malformed_request", message, target=since.target)
+    await connection.execute(GROUP, (str(earlier.version) if is_wide(earlier, later) else "",))
     return earlier, later
+
+
+def is_wide(earlier: Past, later: Past) -> bool:
+    """Whether there are so many changes between two versions that the last ones of rows are found at once."""
+    return later.version - earlier.version > FEW
+
+
+async def in_order(
+    connection: psycopg.AsyncConnection[Any], after: int, last: int, wanted: int, read: Callable[[int, int], Awaitable[list[T]]]
+) -> list[T]:
+    """The first records of a range in the order of their versions, from a transaction that name_range has prepared.
+
+    read: gives those with a version after one up to another, at least as many as are wanted or all.  As long as many changes are
+    the last of their rows, they are gone through; rows that change again and again are found by all changes that remain.
+    """
+    found: list[T] = []
+    begin, size = after, max(WINDOW, 4 * wanted)
+    while True:
+        is_rest = last - begin <= size
+        is_grouped = not is_rest and (begin - after) * SHARE > last - begin
+        end = last if is_rest or is_grouped else begin + size
+        await connection.execute(GROUP, (str(begin) if is_grouped else "",))
+        found += await read(begin, end)
+        if end == last or len(found) >= wanted:
+            return found[:wanted]
+        begin, size = end, 4 * size
+
+
+async def rows_in_order(
+    connection: psycopg.AsyncConnection[Any], entity: str, after: int, wanted: int, read: Callable[[int, int], Awaitable[list[T]]]
+) -> list[T]:
+    """The first records of a range in the order of their rows' ids, as in_order gives those in the order of their versions."""
+    found: list[T] = []
+    while True:
+        row = await (await connection.execute(CHANGED_ROWS, (entity, after, wanted))).fetchone()
+        assert row is not None
+        end, count = row
+        if count:
+            found += await read(after, end)
+        if count < wanted or len(found) >= wanted:
+            return found[:wanted]
+        after = end
 
 
 async def versions_of(connection: psycopg.AsyncConnection[Any], company: str, moments: Sequence[Moment]) -> list[int]:

@@ -18,7 +18,7 @@ from aiohttp import web
 from multidict import MultiMapping
 
 from app.database.catalog import Catalog
-from app.database.past import model_of
+from app.database.past import LAST_VERSION, model_of
 from app.errors import ServiceError
 from app.odata.metadata import csdl, service_document
 from app.odata.request import Kind, ODataRequest, read_request
@@ -79,7 +79,7 @@ class Plan:
         if query is None:
             self.document = self._document()
         elif self.delta is not None:
-            self.statement = delta.changes(query, self.company, self.style, newest=self.is_newest)
+            self.statement = self.changes(self.delta.since, LAST_VERSION)
         elif self.kind is Kind.COUNT:
             self.statement = sql_statements.count(query, self.company)
         elif self.is_paged:
@@ -89,6 +89,10 @@ class Plan:
             self.heading = sql_statements.count(query, self.company) if query.count else self.position
         else:
             self.statement = sql_statements.page(query, self.company, self.style)
+
+    def changes(self, after: int, upto: int) -> Statement:
+        """The statement of a delta for the rows that changed last after a version, up to another."""
+        return delta.changes(self.query, self.company, self.style, (after, upto), newest=self.is_newest)
 
     @property
     def query(self) -> Query:

@@ -17,7 +17,7 @@ from aiohttp import web
 from psycopg.pq.abc import PGresult
 
 from app.database.database import Database
-from app.database.past import Moment, open_past, read_past, reading_past
+from app.database.past import Moment, in_order, open_past, read_past, reading_past
 from app.database.pool.direct import DirectConnection
 from app.database.pool.session import Session, read_row_on
 from app.database.servers.reads import require_position
@@ -252,9 +252,15 @@ async def _changes(reading: Reading, delta: Delta, connection: Session) -> Answe
     if reading.has(headers):
         return Answer(304, headers)
     await connection.execute(IN_ORDER)
+
+    async def read(after: int, upto: int) -> list[tuple[int, str]]:
+        statement = plan.changes(after, upto)
+        await connection.raw.execute(statement.text, statement.values, prepare=False)
+        return await connection.raw.fetchall()
+
+    size = page_size(plan.query)
     with until.timely():
-        await connection.raw.execute(plan.statement.text, plan.statement.values, prepare=False)
-    rows, size = await connection.raw.fetchall(), page_size(plan.query)
+        rows = await in_order(connection, max(since.version, delta.after or 0), until.version, size + 1, read)
     if len(rows) > size:
         kind, following = "next", delta.next(until.version, rows[size - 1][0], plan.query.page)
     else:

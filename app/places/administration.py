@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -66,17 +67,17 @@ def _describe(name: str, url: str, home: tuple[Any, ...], is_draining: bool) -> 
     return name, f"{companies:,}", f"{size / 1e6:,.0f} MB", problem or ("draining" if is_draining else "serves")
 
 
-def choose(urls: dict[str, str], company: str, *, but: str | None = None) -> str:
+def choose(urls: dict[str, str], company: str, *, but: Sequence[str] = ()) -> str:
     """The place for a company: where Citus has its shard, else the one with the fewest bytes that answers and is not draining.
 
-    but: not this one.  Raises ServiceError if there is none.
+    but: not one of these.  Raises ServiceError if there is none.
     """
     if len(urls) == 1:
         return HOME
     with connect(urls[HOME]) as home:
-        if (of_citus := cluster.place_of(home, company)) and of_citus != but:
+        if (of_citus := cluster.place_of(home, company)) and of_citus not in but:
             return of_citus
-        rows = home.execute("select name from bds.places where not is_draining and name is distinct from %s", (but,)).fetchall()
+        rows = home.execute("select name from bds.places where not is_draining and name <> all (%s)", (list(but),)).fetchall()
     sizes = {}
     for (name,) in rows:
         try:
@@ -85,8 +86,11 @@ def choose(urls: dict[str, str], company: str, *, but: str | None = None) -> str
         except psycopg.OperationalError:
             continue
     if not sizes:
+        names = f" but {' and '.join(but)}" if but else ""
         raise ServiceError(
-            "conflict", "no place can take a company: add one, or let one get companies again with bds place drain NAME --end"
+            "conflict",
+            f"no place{names} can take {company}: add one, let one get companies again with bds place drain NAME --end, or name one"
+            " with --to",
         )
     return str(min(sizes, key=lambda name: sizes[name]))
 

@@ -106,7 +106,8 @@ class Merge:
 def query(urls: dict[str, str], statement: str) -> tuple[list[str], list[Row]]:
     """Run a statement over all companies; returns the names of its columns, and its rows.
 
-    Raises ServiceError(not_supported) if the parts could not be merged, (conflict) while a company moves; psycopg.Error.
+    Raises ServiceError(not_supported) if the parts could not be merged, (conflict) while a company moves, (place_unavailable);
+    psycopg.Error.
     """
     with connect(urls[HOME]) as home:
         merge = plan(home, statement)
@@ -116,12 +117,15 @@ def query(urls: dict[str, str], statement: str) -> tuple[list[str], list[Row]]:
     names: list[str] = []
     parts: list[list[Row]] = []
     for name in [HOME] if merge.is_of_home else urls:
-        with connect(urls[name]) as place, _reading(place):
-            cursor = place.execute(statement.encode())
-            names = [column.name for column in cursor.description or ()]
-            if merge.width and merge.width != len(names):  # the plan has columns that the result has not
-                raise _refused("what is grouped or ordered by has to be selected")
-            parts.append(cursor.fetchall())
+        try:
+            with connect(urls[name]) as place, _reading(place):
+                cursor = place.execute(statement.encode())
+                names = [column.name for column in cursor.description or ()]
+                parts.append(cursor.fetchall())
+        except psycopg.OperationalError as error:
+            raise ServiceError("place_unavailable", f"the place {name} does not answer, so its companies lack: {error}") from error
+        if merge.width and merge.width != len(names):  # the plan has columns that the result has not
+            raise _refused("what is grouped or ordered by has to be selected")
     return names, merge.of(parts)
 
 

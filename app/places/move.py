@@ -63,10 +63,13 @@ Say = Callable[[str], None]
 
 
 class Move:
-    """One company's move, over connections of its own.  say: gets the name of each step that is done."""
+    """One company's move, over connections of its own.
 
-    def __init__(self, urls: dict[str, str], company: str, say: Say) -> None:
-        self._urls, self._company, self._say = urls, company, say
+    say: gets the name of each step that is done; show: what it waits for, and how far the copy is.
+    """
+
+    def __init__(self, urls: dict[str, str], company: str, say: Say, show: Say) -> None:
+        self._urls, self._company, self._say, self._show = urls, company, say, show
         self._stack = contextlib.ExitStack()
         self._home = self._stack.enter_context(connect(urls[HOME], "bds_owner"))
         self._connections: dict[tuple[str, str | None], psycopg.Connection[Any]] = {}
@@ -77,9 +80,9 @@ class Move:
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, urls: dict[str, str], company: str, say: Say) -> Iterator[Move]:
+    def of(cls, urls: dict[str, str], company: str, say: Say, show: Say = lambda _: None) -> Iterator[Move]:
         """Take the company's move; one process at a time has it.  Raises ServiceError, psycopg.Error."""
-        self = cls(urls, company, say)
+        self = cls(urls, company, say, show)
         with self._stack:
             try:
                 with self._home.transaction():
@@ -125,8 +128,10 @@ class Move:
         if self.phase == "clearing":
             raise ServiceError("conflict", f"{self._company} is at {self._target_name} already: expected --resume, which clears up")
         if self.phase == "departing":
+            self._show(f"waiting for writers at {self._source_name} and {self._target_name}")
             self._stay()
         self._replication.end()
+        self._show(f"deleting what was copied to {self._target_name}")
         self._delete_rows(self._target)
         self._home.execute(NOTE, (self._company, self._source_name, None, None, None))
         self._say("aborted")
@@ -193,16 +198,19 @@ class Move:
             self._replication.subscribe(self._urls[self._source_name])
             self._say("subscribed")
         self._replication.enable()
-        self._replication.wait_for_rows(NEAR, COPY_POLL)
+        self._replication.wait_for_rows(NEAR, COPY_POLL, self._show)
         self._say("copied")
 
     def _depart(self) -> None:
         """Let the company leave the source, at a moment without an import, and wait until the target has its last row."""
         self._header()  # known before a writer waits
         self._replication.enable()
-        deadline = time.monotonic() + LEAVE_TIMEOUT
+        deadline, is_told = time.monotonic() + LEAVE_TIMEOUT, False
         for number in range(DEPARTURES):
             while not self._leave():
+                if not is_told:
+                    self._show(f"waiting, {LEAVE_TIMEOUT:.0f} s at most, for an import under way or a writer in its turn")
+                    is_told = True
                 if time.monotonic() > deadline:
                     raise ServiceError(
                         "busy",
@@ -290,7 +298,9 @@ class Move:
         self._replication.end()
         self._say("unsubscribed")
         passed = one_value(self._home, "select extract(epoch from clock_timestamp() - %s)::float8", self._changed_at())
-        time.sleep(max(0.0, GRACE - passed))
+        if passed < GRACE:
+            self._show(f"waiting {GRACE - passed:.0f} s until every process of the service knows the new place")
+            time.sleep(GRACE - passed)
         self._delete_rows(self._source)
         self._say("cleared")
         self._home.execute(NOTE, (self._company, self._target_name, None, None, None))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -20,10 +21,14 @@ POLL = 0.01  # seconds between two looks in the last moment
 WORKER_EXIT = 0.2  # seconds for a worker to end by itself
 
 READY: LiteralString = """
-    select coalesce(bool_and(r.srsubstate = 'r'), false), coalesce(max(s.apply_error_count + s.sync_error_count), 0)
+    select coalesce(bool_and(r.srsubstate = 'r'), false), coalesce(max(s.apply_error_count + s.sync_error_count), 0),
+        coalesce(jsonb_object_agg(
+            r.srrelid::regclass::text, case when r.srsubstate in ('i', 'd') then coalesce(p.tuples_processed, 0) end), '{}')
     from pg_subscription u join pg_subscription_rel r on r.srsubid = u.oid left join pg_stat_subscription_stats s on s.subid = u.oid
+    left join pg_stat_progress_copy p on p.datname = current_database() and p.relid = r.srrelid
     where u.subname = %s
 """
+TABLES: LiteralString = "select t.table_name::text from bds_operation.moved_tables() t"
 SLOT: LiteralString = """
     select coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn), 0)::int8, s.confirmed_flush_lsn >= %s::pg_lsn
     from pg_replication_slots s where s.slot_name = %s and s.wal_status is distinct from 'lost'
@@ -87,14 +92,20 @@ class Replication:
         slots = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s"
         self.source.execute(slots, (self.name,))
 
-    def wait_for_rows(self, near: int, look: float) -> None:
-        """Wait until all rows are copied, and less than `near` bytes are missing.  Raises ServiceError if they cannot be stored."""
-        before = None
+    def wait_for_rows(self, near: int, look: float, show: Callable[[str], None]) -> None:
+        """Wait until all rows are copied, and less than `near` bytes are missing.
+
+        show: gets the percentage, at each further tenth.  Raises ServiceError if the rows cannot be stored.
+        """
+        before, expected, told = None, self._expected(), 0
         while True:
-            row = self.target.execute(READY, (self.name,)).fetchone()
-            is_ready, errors = row or (False, 0)
+            is_ready, errors, copied = self.target.execute(READY, (self.name,)).fetchone() or (False, 0, {})
             if is_ready and self._lag() < near:
                 return
+            percent = share(expected, copied)
+            if percent // 10 > told // 10 and not is_ready:
+                show(f"{percent} % of the rows")
+                told = percent
             if before is not None and errors > before:
                 raise ServiceError(
                     "conflict",
@@ -103,6 +114,19 @@ class Replication:
                 )
             before = errors
             time.sleep(look)
+
+    def _expected(self) -> dict[str, float]:
+        """How many rows each table has of the company, as the planner of the source expects."""
+        names = [name for (name,) in self.owner.execute(TABLES).fetchall()]
+        counts = {}
+        for name in names:
+            statement = sql.SQL("explain (format json) select from {} where company_id = {}").format(
+                sql.Identifier(*name.split(".")), sql.Literal(self.company)
+            )
+            row = self.owner.execute(statement).fetchone()
+            assert row is not None
+            counts[name] = float(row[0][0]["Plan"]["Plan Rows"])
+        return counts
 
     def has_caught_up(self, deadline: float) -> bool:
         """Whether the target has everything that is written until now, before a moment of the monotonic clock."""
@@ -135,3 +159,9 @@ class Replication:
 
     def _alter(self, statement: LiteralString) -> None:
         self.target.execute(sql.SQL(statement).format(sql.Identifier(self.name)))
+
+
+def share(expected: Mapping[str, float], copied: Mapping[str, int | None]) -> int:
+    """The percentage of rows that are copied, 99 at most.  copied: by table; None: all of its rows."""
+    done = sum(rows if copied.get(name, 0) is None else min(copied.get(name) or 0, rows) for name, rows in expected.items())
+    return min(int(100 * done / max(sum(expected.values()), 1)), 99)

@@ -40,6 +40,69 @@ comment on function past.ranges_with(text, text, bigint, text) is
     'Where, after a version, changes are that have deleted rows of an entity or replaced values of a field; others may be among '
     'them';
 
+create or replace function bds_service.find_changes(
+    company text, entities text[], operations text[], after bigint, before bigint, newest_first boolean, wanted int
+)
+    returns bigint[]
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+    -- range by range, each in the order of ids: no further than to the last one that is wanted
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_sort = off
+    set enable_material = off
+as $$
+#variable_conflict use_variable
+declare
+    counts text[] := array(select case o when 'create' then 'created' when 'update' then 'updated' else 'deleted' end
+        from unnest(operations) o);
+    -- what is counted elsewhere, or not at all, is left out
+    ids    int8multirange := int8multirange(int8range(after, before, '()')) * (
+        select coalesce(range_agg(int8range(s.first_id, s.last_id, '[]')), '{}')
+            + bds_change_log.uncounted_ids(company, after + 1, (select c.last_id from bds.clocks c where c.company_id = company))
+        from bds.counted_change_sets s
+        where s.company_id = company and s.last_id > after and s.first_id < before and exists (
+            select from jsonb_each(s.entities) e
+            where (entities is null or e.key = any (entities)) and (operations is null or exists (
+                select from unnest(counts) k where (e.value -> k)::bigint > 0))
+        )
+    );
+    since  timestamptz := coalesce((
+        select max(m.month) from bds.change_months m where m.company_id = company and m.first_id <= pg_catalog.lower(ids)
+    ), '-infinity');
+    found  bigint[] := '{}';
+    id     bigint;
+begin
+    perform bds.require_company(company);
+    for id in execute format(
+        $sql$
+        select l.id
+        from (select r from unnest($1) r order by r %1$s offset 0) r
+        cross join lateral (
+            select c.id from bds.change_log c
+            where c.company_id = $2 and c.id >= pg_catalog.lower(r.r) and c.id < pg_catalog.upper(r.r) and c.created_at >= $3
+                and %2$s and ($5 is null or c.operation::text = any ($5))
+            order by c.id %1$s limit $6
+        ) l
+        $sql$,
+        case when newest_first then 'desc' else 'asc' end,
+        case cardinality(entities) when 1 then 'c.entity = ($4)[1]' else '($4 is null or c.entity = any ($4))' end
+    ) using ids, company, since, entities, operations, wanted
+    loop
+        found := found || id;
+        exit when cardinality(found) >= wanted;
+    end loop;
+    return found;
+end
+$$;
+comment on function bds_service.find_changes(text, text[], text[], bigint, bigint, boolean, int) is
+    'The ids of the first changes between two ids, or the last ones, as many as are wanted, of some entities and operations (null: '
+    'of any); only change sets that have such are read';
+
 create or replace function past.number_of(entity text, present bigint)
     returns bigint
     language plpgsql

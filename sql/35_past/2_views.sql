@@ -21,6 +21,7 @@
 --     bds.moment            the time of which the state is asked; columns and entities that came later are missing
 --     bds.later             the number of changes of the company since
 --     bds.since, bds.since_time   the earlier end of a difference (4_difference.sql), as bds.version and bds.version_time
+--     bds.grouped_after     the change after which last changes of rows are found at once; empty: in the order of ids
 -- bds.version_is_whole is read by queries only (app/query/sql/past.py): whether the transaction of the change ends with it.
 
 create or replace function past.is_deep(entity text)
@@ -56,16 +57,17 @@ create function bds_past.in_session(parts text)
     returns text
     language sql
     immutable
-    return replace(replace(replace(replace(replace(replace(
+    return replace(replace(replace(replace(replace(replace(replace(
         parts, '$1', $sql$current_setting('bds.company', true)$sql$),
         '$2', $sql$nullif(current_setting('bds.version', true), '')::bigint$sql$),
         '$3', $sql$nullif(current_setting('bds.version_time', true), '')::timestamptz$sql$),
         '$4', $sql$nullif(current_setting('bds.moment', true), '')::timestamptz$sql$),
         '$5', $sql$nullif(current_setting('bds.since', true), '')::bigint$sql$),
-        '$6', $sql$nullif(current_setting('bds.since_time', true), '')::timestamptz$sql$
+        '$6', $sql$nullif(current_setting('bds.since_time', true), '')::timestamptz$sql$),
+        '$7', $sql$nullif(current_setting('bds.grouped_after', true), '')::bigint$sql$
     );
 comment on function bds_past.in_session(text) is
-    'SQL with $1 to $6 replaced by the settings of the session; the planner evaluates current_setting() only where it stands in '
+    'SQL with $1 to $7 replaced by the settings of the session; the planner evaluates current_setting() only where it stands in '
     'the view itself';
 
 create function bds_past.value(this bds.fields)

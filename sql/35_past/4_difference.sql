@@ -4,7 +4,69 @@
 -- current row the later changes are undone, which gives the later end; from that the changes in between, which gives the earlier
 -- one.  So the time follows the changes that are read, and a page in the order of the changes begins where the last one has ended.
 --
--- Beside $1 to $4 (1_parts.sql), which are of the later end, $5 is the version of the earlier end and $6 its time.
+-- Where rows change again and again, most changes are not the last of their row: to find that out for each takes longer than to
+-- group all changes by their rows.  So the last changes are found in one of two ways: in the order of ids, or all that come after a
+-- change at once.
+--
+-- Beside $1 to $4 (1_parts.sql), which are of the later end, $5 is the version of the earlier end, $6 its time, and $7 the change
+-- after which last changes are found at once; null: they are found in the order of ids.
+
+create or replace function past.last_changes(
+    company text, entity text, after bigint, after_time timestamptz, until bigint, until_time timestamptz
+)
+    returns table (row_id bigint, id bigint)
+    language plpgsql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_custom_plan
+    -- groups are hashed, in as much memory as half a million rows need; more of them go to the disk
+    set work_mem = '32MB'
+as $$
+declare
+    begins timestamptz := greatest(after_time, bds_past.begin_of(entity));
+begin
+    perform bds.require_company(company);
+    return query
+        select l.row_id, max(l.id)
+        from bds.change_log l
+        where l.company_id = company and l.entity = last_changes.entity and l.id > after and l.id <= until
+            and l.created_at >= begins and l.created_at <= until_time
+        group by l.row_id;
+end
+$$;
+comment on function past.last_changes(text, text, bigint, timestamptz, bigint, timestamptz) is
+    'The last change of each row of an entity among those after one version up to another, whose times are given, too';
+
+create function bds_past.last_of_rows(this bds.entities)
+    returns text
+    language sql
+    stable
+as $$
+    select bds_impl.expand($sql$
+    (
+        select c.row_id, c.id
+        from bds.change_log c
+        where c.company_id = $1 and c.entity = {entity:L} and c.id > $5 and c.id <= $2
+            and c.created_at >= (select $6) and c.created_at <= (select $3) and (select $7) is null
+            and not exists (  -- a later change of the row stands for it
+                select 1 from {changes_between} and l.id <= (select $2) and l.created_at <= (select $3)
+            )
+        order by c.id
+    )
+    union all
+    (
+        select g.row_id, g.id
+        from past.last_changes($1, {entity:L}, $7, $6, $2, $3) g
+        where (select $7) is not null
+        order by g.id
+    )
+    $sql$, jsonb_build_object(
+        'entity', this.name, 'changes_between', bds_past.later_of_row(this.name, 'c.row_id', 'c.id', '(select $6)')));
+$$;
+comment on function bds_past.last_of_rows(bds.entities) is
+    'The query of the last change between two versions of each row of an entity, in the order of ids: row by row, or of all rows '
+    'at once';
 
 create function bds_past.difference_scope(this bds.entities)
     returns jsonb
@@ -19,7 +81,7 @@ as $$
         'between', bds_past.merged(
             this, bds_past.later_of_row(this.name, 'c.row_id', '(select $5)', '(select $6)') || ' and l.id <= c.id'
         ),
-        'changes_between', bds_past.later_of_row(this.name, 'c.row_id', 'c.id', '(select $6)'),
+        'changed', bds_past.last_of_rows(this),
         'fields', jsonb_agg(
             jsonb_build_object(
                 'field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'))
@@ -43,7 +105,7 @@ create function bds_past.difference(this bds.entities)
     stable
 as $$
     select bds_impl.expand($sql$
-select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
+select $1 collate "C" as company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
     case
         when e.state is null and l.state is not null then 'create'
         when l.state is null and e.state is not null then 'delete'
@@ -52,7 +114,9 @@ select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.st
     {each fields}
     , n.{field:I}, o.{field:I} as "@{n}"
     {end fields}
-from bds.change_log c
+from (
+    {changed}
+) c
 left join lateral (select o.* from {table} o where o.company_id = (select $1) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
@@ -89,10 +153,6 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = $1 and c.entity = {entity:L} and c.id > $5 and c.id <= $2 and c.created_at >= $6 and c.created_at <= $3
-    and not exists (  -- a later change of the row stands for it
-        select 1 from {changes_between} and l.id <= (select $2) and l.created_at <= (select $3)
-    )
     $sql$, bds_past.difference_scope(this));
 $$;
 comment on function bds_past.difference(bds.entities) is
@@ -188,7 +248,7 @@ begin
         $sql$,
         bds_past.difference(this)
     )
-    using company, to_version, until_at, until_at, from_version, since_at;
+    using company, to_version, until_at, until_at, from_version, since_at, from_version;
 end
 $$;
 comment on function bds.diff(text, text, bigint, bigint) is

@@ -241,7 +241,8 @@ begin
     perform bds_past.set_end(company, to_version);
     perform
         set_config('bds.since', from_version::text, true),
-        set_config('bds.since_time', bds_past.time_of(company, from_version)::text, true);
+        set_config('bds.since_time', bds_past.time_of(company, from_version)::text, true),
+        set_config('bds.grouped_after', case when to_version - from_version > 1000000 then from_version::text else '' end, true);
 end
 $$;
 comment on function bds.set_range(text, bigint, bigint) is

@@ -13,6 +13,7 @@ import pytest
 from app.changes.difference import read_counts, read_difference
 from app.changes.rows import Answer, read_rows
 from app.config import Config
+from app.database import past
 from app.database.database import Database
 from app.database.servers.reads import READS, Reads
 from app.errors import QueryError, ServiceError
@@ -131,8 +132,11 @@ def test_counts_are_those_of_the_records(ask: Ask) -> None:
     assert (answer["since"], answer["version"], answer["generation"], answer["notices"]) == (5, 12, 1, [])
 
 
+@pytest.mark.parametrize("is_wide", [False, True])
 @pytest.mark.parametrize("sort", ["version", "rowId"])
-def test_a_walk_by_pages_has_each_record_once_while_others_write(ask: Ask, operator: Operator, sort: str) -> None:
+def test_a_walk_by_pages_has_each_record_once_while_others_write(
+    ask: Ask, operator: Operator, monkeypatch: pytest.MonkeyPatch, sort: str, is_wide: bool
+) -> None:
     chance = random.Random(3)
     operator.write(
         "acme",
@@ -142,14 +146,21 @@ def test_a_walk_by_pages_has_each_record_once_while_others_write(ask: Ask, opera
     for _ in range(30):
         operator.write("acme", f"update data.products set price = {chance.randrange(9)} where id %% 7 = {chance.randrange(7)}")
     whole = difference(ask, since="20", sort=sort)
-    walked, page = [], difference(ask, since="20", sort=sort, limit="7")
+    if is_wide:  # as if there were many more changes: most are not gone through
+        monkeypatch.setattr(past, "FEW", 0)
+        monkeypatch.setattr(past, "WINDOW", 1)
+        monkeypatch.setattr(past, "SHARE", 1_000)
+        assert difference(ask, since="20", sort=sort) == whole
+    walked, page = [], difference(ask, since="20", sort=sort, limit="3" if is_wide else "7")
     version = page["version"]
     while True:
         walked += page["data"]
         if not page["hasMore"]:
             break
         operator.write("acme", "update data.products set price = price + 1")
-        page = difference(ask, since="20", sort=sort, limit="7", version=str(version), after=str(page["data"][-1][sort]))
+        page = difference(
+            ask, since="20", sort=sort, limit="3" if is_wide else "7", version=str(version), after=str(page["data"][-1][sort])
+        )
     assert walked == whole["data"]
     assert len({each["rowId"] for each in walked}) == len(walked) > 20
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import random
+import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -154,6 +157,46 @@ def test_the_change_log_has_six_fields_and_is_read_by_id(ask: Ask) -> None:
     every = [change["id"] for change in changes(ask)["data"]]
     assert every == list(range(1, len(every) + 1))
     assert [change["id"] for change in changes(ask, sort="-id", limit="2")["data"]] == every[:-3:-1]
+
+
+def test_pages_by_entity_and_operation_have_the_changes_of_that_kind_counted_or_not(ask: Ask, operator: Operator) -> None:
+    chance = random.Random(5)
+    sets = [str(uuid.UUID(int=chance.getrandbits(128))) for _ in range(2)]
+    for number in range(60):
+        statement = chance.choice(
+            (
+                f"insert into data.units (code, name) values ('u{number}', 'x')",
+                f"update data.products set price = price + {number} where id %% 3 = {number % 3}",
+                f"delete from data.units where id %% 4 = {number % 4}",
+                f"insert into data.products (company_id, id, code, name) values ('acme', {number + 100}, 'n{number}', 'x'); delete from data.products where code = 'n{number - 9}'",
+            )
+        )
+        operator.write("acme", statement, change_set=chance.choice([None, None, *sets]))
+        if number == 40:
+            while operator.rows("select bds_change_log.count_change_sets()") != [(0,)]:
+                pass
+    log = operator.rows("select id, entity, operation from bds.changes where company_id = 'acme' order by id")
+    last = log[-1][0]
+    for entities, operations in itertools.product(([], ["units"], ["products", "units"]), ([], ["delete"], ["create", "update"])):
+        parts = [
+            f"{name} in ({', '.join(map(repr, values))})" if len(values) > 1 else f"{name} = {values[0]!r}"
+            for name, values in (("entity", entities), ("operation", operations))
+            if values
+        ]
+        wanted = [
+            id for id, entity, operation in log if entity in (entities or [entity]) and operation in (operations or [operation])
+        ]
+        for bound, least, most in (
+            ("id > 0", 1, last),
+            ("id > 25", 26, last),
+            (f"id <= {last - 9} and id >= 9", 9, last - 9),
+            ("id > 999", 1000, 0),
+        ):
+            for sort, limit in (("id", 3), ("-id", 4), ("-id", 1000)):
+                ids = [id for id in wanted if least <= id <= most][:: -1 if sort == "-id" else 1]
+                page = changes(ask, filter=" and ".join([bound, *parts]), sort=sort, limit=str(limit))
+                assert ([each["id"] for each in page["data"]], page["hasMore"]) == (ids[:limit], len(ids) > limit)
+    assert not changes(ask, filter="entity = 'units' and entity = 'products'")["data"]
 
 
 def test_the_position_rises_with_every_change(ask: Ask, operator: Operator) -> None:

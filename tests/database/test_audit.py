@@ -135,8 +135,8 @@ STATE = {
 
 
 @pytest.fixture(scope="module")
-def template(server: str, of_units: str) -> Iterator[str]:
-    yield from prepared(server, lambda operator: operator.company("acme"), of_units)
+def template(server: str, of_products: str) -> Iterator[str]:
+    yield from prepared(server, lambda operator: operator.company("acme"), of_products)
 
 
 @pytest.fixture(scope="module")

@@ -968,7 +968,7 @@ create or replace view past.products_ends as select d.company_id, d.row_id as "@
     , d."categoryId", d."@9"
     , d."unitId", d."@10"
     , d."updatedAt", d."@11"
-from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
+from (select current_setting('bds.company', true) collate "C" as company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
     case
         when e.state is null and l.state is not null then 'create'
         when l.state is null and e.state is not null then 'delete'
@@ -984,7 +984,26 @@ from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns"
     , n."categoryId", o."categoryId" as "@9"
     , n."unitId", o."unitId" as "@10"
     , n."updatedAt", o."updatedAt" as "@11"
-from bds.change_log c
+from (
+        (
+        select c.row_id, c.id
+        from bds.change_log c
+        where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint
+            and c.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) and c.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) and (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is null
+            and not exists (  -- a later change of the row stands for it
+                select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products' and l.id <= (select nullif(current_setting('bds.version', true), '')::bigint) and l.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz)
+            )
+        order by c.id
+    )
+    union all
+    (
+        select g.row_id, g.id
+        from past.last_changes(current_setting('bds.company', true), 'products', nullif(current_setting('bds.grouped_after', true), '')::bigint, nullif(current_setting('bds.since_time', true), '')::timestamptz, nullif(current_setting('bds.version', true), '')::bigint, nullif(current_setting('bds.version_time', true), '')::timestamptz) g
+        where (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is not null
+        order by g.id
+    )
+
+) c
 left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
@@ -1051,10 +1070,6 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
-    and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products' and l.id <= (select nullif(current_setting('bds.version', true), '')::bigint) and l.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz)
-    )
     ) d
 where (select past.require_registered('products'));
 
@@ -1127,7 +1142,7 @@ create or replace view past.products_diff as select d."@operation", d."@version"
     , case when d."@operation" = 'delete' then d."@9" else d."categoryId" end as "categoryId"
     , case when d."@operation" = 'delete' then d."@10" else d."unitId" end as "unitId"
     , case when d."@operation" = 'delete' then d."@11" else d."updatedAt" end as "updatedAt"
-from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
+from (select current_setting('bds.company', true) collate "C" as company_id, c.row_id, c.id as "@version", d.columns as "@columns", l.state as "@new", e.state as "@old",
     case
         when e.state is null and l.state is not null then 'create'
         when l.state is null and e.state is not null then 'delete'
@@ -1143,7 +1158,26 @@ from (select c.company_id, c.row_id, c.id as "@version", d.columns as "@columns"
     , n."categoryId", o."categoryId" as "@9"
     , n."unitId", o."unitId" as "@10"
     , n."updatedAt", o."updatedAt" as "@11"
-from bds.change_log c
+from (
+        (
+        select c.row_id, c.id
+        from bds.change_log c
+        where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint
+            and c.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) and c.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz) and (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is null
+            and not exists (  -- a later change of the row stands for it
+                select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products' and l.id <= (select nullif(current_setting('bds.version', true), '')::bigint) and l.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz)
+            )
+        order by c.id
+    )
+    union all
+    (
+        select g.row_id, g.id
+        from past.last_changes(current_setting('bds.company', true), 'products', nullif(current_setting('bds.grouped_after', true), '')::bigint, nullif(current_setting('bds.since_time', true), '')::timestamptz, nullif(current_setting('bds.version', true), '')::bigint, nullif(current_setting('bds.version_time', true), '')::timestamptz) g
+        where (select nullif(current_setting('bds.grouped_after', true), '')::bigint) is not null
+        order by g.id
+    )
+
+) c
 left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
 cross join lateral (
     select case
@@ -1210,10 +1244,6 @@ cross join lateral (
     end as columns
     offset 0
 ) d
-where c.company_id = current_setting('bds.company', true) and c.entity = 'products' and c.id > nullif(current_setting('bds.since', true), '')::bigint and c.id <= nullif(current_setting('bds.version', true), '')::bigint and c.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and c.created_at <= nullif(current_setting('bds.version_time', true), '')::timestamptz
-    and not exists (  -- a later change of the row stands for it
-        select 1 from (select o.* from bds.change_log o where o.row_id = c.row_id and o.id > c.id and o.created_at >= (select nullif(current_setting('bds.since_time', true), '')::timestamptz) offset 0) l where l.company_id = (select current_setting('bds.company', true)) and l.entity = 'products' and l.id <= (select nullif(current_setting('bds.version', true), '')::bigint) and l.created_at <= (select nullif(current_setting('bds.version_time', true), '')::timestamptz)
-    )
     ) d
 where (select past.require_registered('products')) and d."@columns" <> '{}';
 

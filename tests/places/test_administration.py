@@ -21,7 +21,7 @@ from app.cli.main import main
 from app.database import embedded
 from app.database.servers.directory import HOME
 from app.errors import ServiceError
-from app.places import administration, cluster
+from app.places import administration, cluster, replication
 from app.places.move import Move
 from tests.auth.client import ask, make_user
 from tests.conftest import TEMPLATE
@@ -219,7 +219,12 @@ def test_a_place_is_drained(pair: Places, bds: Any) -> None:
     for company in ("one", "two"):
         pair.company("west", company)
         pair.west.write(company, UNITS)
-    assert bds("place", "drain", "west")[0] == 0
+    code, _, messages = bds("place", "drain", "west")
+    assert code == 1 and "no place but west and home" in messages, "home is left alone"
+    with pytest.raises(SystemExit, match="2"):
+        bds("place", "drain", "west", "--to", "east")
+    code, _, messages = bds("place", "drain", "west", "--to", HOME)
+    assert code == 0 and "one goes to home" in messages and "% of the rows" in messages
     assert pair.writable("one") == pair.writable("two") == [HOME]
     assert "draining" in bds("place", "list")[1]
     assert bds("company", "create", "three")[0] == 0
@@ -314,6 +319,13 @@ def test_a_company_moves_to_no_place_of_another_version(pair: Places, bds: Any) 
         pair.move("west")
     assert pair.writable() == [HOME] and pair.directory() == (HOME, None)
     assert "another version" in bds("place", "list")[1]
+
+
+def test_the_share_of_copied_rows_is_below_all_of_them_until_the_end() -> None:
+    expected = {"a": 900.0, "b": 100.0, "c": 0.0}
+    for copied, share in (({}, 0), ({"a": 450}, 45), ({"a": None}, 90), ({"a": None, "b": 5_000}, 99), ({"c": None}, 0)):
+        assert replication.share(expected, copied) == share
+    assert replication.share({}, {}) == 0
 
 
 def test_what_cannot_be_moved_is_refused_before_anything_is_noted(pair: Places) -> None:

@@ -19,7 +19,8 @@ import pytest
 from app.config import Config
 from app.database.database import Database
 from app.database.servers.directory import HOME, Directory, Entry
-from app.places import administration
+from app.errors import ServiceError
+from app.places import administration, everywhere
 from app.places.move import Move
 from tests.changes.following import following
 from tests.places.conftest import COMPANY, Places
@@ -224,7 +225,7 @@ def test_writers_of_a_company_between_two_places_are_told_so(
         pair.move("west", say=fail)
     assert pair.writable() == []
     reply = unit(service, "A")
-    assert (reply.status, reply.json["code"]) == (503, "busy")
+    assert (reply.status, reply.json["code"]) == (503, "moving")
     assert "--resume" in reply.json["detail"] and reply.headers["Retry-After"]
     assert service.odata("/units").status == 200
     with Move.of(pair.urls, COMPANY, lambda _: None) as move:
@@ -319,8 +320,10 @@ def test_a_place_that_is_away_takes_only_its_companies_along(pair: Places, servi
         try:
             wait_until(lambda: service.odata("/units").status == 503)
             started = time.monotonic()
-            assert service.odata("/units").json["error"]["code"] == "busy"
+            assert service.odata("/units").json["error"]["code"] == "place_unavailable"
             assert unit(service, "B").status == 503
+            with pytest.raises(ServiceError, match="the place west does not answer, so its companies lack"):
+                everywhere.query(pair.urls, "select count(*) from data.units")
             assert time.monotonic() - started < 2.0
             other = service.ask("/c/other/units", authorization=None, X_API_Key=key)
             assert other.status == 200

@@ -32,22 +32,27 @@ def state(entity: str, company: Composable) -> Composed:
     ).format(Literal(entity), company=company)
 
 
-def changes(query: Query, company: str, style: Style, *, newest: bool) -> Statement:
-    """Rows of (version int8, row text) in the order of versions, up to one more than a page.  newest: in the form of OData 4.01."""
+def changes(query: Query, company: str, style: Style, between: tuple[int, int], *, newest: bool) -> Statement:
+    """Rows of (version int8, row text) in the order of versions, up to one more than a page.
+
+    between: two versions; the rows' are after the one, up to the other.  newest: in the form of OData 4.01.
+    """
     entity, delta, writer = query.entity, query.delta, Writer(query.catalog, style)
     assert delta is not None
     fields = query.select if query.select is not None else tuple(entity.fields.values())
     text = SQL(
         'select d."@version", case when n."@there" then {row} else {removed} end {changed}'
         ' cross join lateral (select d."@id" as id) as r'
-        ' where d.company_id = {company} and (n."@there" or o."@there" or {unsure}){after} order by d."@version" limit {limit}'
+        ' where d.company_id = {company} and (n."@there" or o."@there" or {unsure}) and d."@version" > {after}'
+        ' and d."@version" <= {upto} order by d."@version" limit {limit}'
     ).format(
         row=writer.row(entity, "n", fields),
         removed=_removed(writer, entity, newest=newest),
         changed=changed(entity, query.filter),
         company=COMPANY,
         unsure=_unsure(entity, delta),
-        after=SQL("" if delta.after is None else ' and d."@version" > {}').format(Literal(delta.after)),
+        after=Literal(between[0]),
+        upto=Literal(between[1]),
         limit=Literal(page_size(query) + 1),
     )
     rendered = render(text)

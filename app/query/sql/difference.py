@@ -27,12 +27,16 @@ IN_ORDER: LiteralString = "set local enable_sort = off; set local enable_bitmaps
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is asked of an entity.  filter: a condition on the row's own fields; after: the last record's value of the order."""
+    """What is asked of an entity.
+
+    filter: a condition on the row's own fields; after, upto: the bounds of the records' values of the order.
+    """
 
     entity: Entity
     filter: Expression | None = None
     order: str = "version"
     after: int | None = None
+    upto: int | None = None
     limit: int | None = None
 
 
@@ -41,7 +45,8 @@ def records(catalog: Catalog, company: str, asked: Difference) -> Composed:
     entity = asked.entity
     fields = tuple(entity.fields.values())
     key = Identifier("d", ORDERS[asked.order])
-    bounds = SQL(" and {} > {}").format(key, Literal(asked.after)) if asked.after is not None else NOTHING
+    bounds = [SQL(" and {} > {}").format(key, Literal(asked.after))] if asked.after is not None else []
+    bounds += [SQL(" and {} <= {}").format(key, Literal(asked.upto))] if asked.upto is not None else []
     page = SQL(" limit {}").format(Literal(asked.limit)) if asked.limit is not None else NOTHING
     return SQL(
         'select {key}, \'{{"rowId":"\' || d."@id" || \'","operation":"\' || {operation} || \'","columns":\' || {columns}'
@@ -56,7 +61,7 @@ def records(catalog: Catalog, company: str, asked: Difference) -> Composed:
         old=_side(catalog, entity, "o", fields),
         new=_side(catalog, entity, "n", fields),
         source=source(entity, company, asked.filter),
-        bounds=bounds,
+        bounds=Composed(bounds),
         page=page,
     )
 
