@@ -62,6 +62,7 @@ def ranges(last: int) -> Iterator[tuple[int, int]]:
     return ((since, until) for since in range(last + 1) for until in range(since, last + 1))
 
 
+@pytest.mark.slow
 def test_the_difference_of_any_two_versions_is_that_of_all_their_rows(acme: Operator) -> None:
     chance = random.Random(7)
     for _ in range(25):
@@ -108,6 +109,7 @@ def test_the_views_of_a_range_have_the_same_rows_typed(acme: Operator) -> None:
         assert acme.rows("select code, size from past.stores order by code") == [("a", 1), ("b", 2), ("c", 3)]
 
 
+@pytest.mark.slow
 def test_columns_that_came_went_or_changed_their_names_are_compared_under_their_present_ones(acme: Operator) -> None:
     for event in EVENTS[:10]:
         acme.write("acme", event)

@@ -108,6 +108,7 @@ URLS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_copy_that_follows_delta_links_has_the_rows_of_a_fresh_read(service: Service, seed: int) -> None:
     """Also if writers write between two pages of the first answer, and between two pages of the changes."""
