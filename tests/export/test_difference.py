@@ -26,6 +26,7 @@ from pypdf import PdfReader
 
 from app.config import Config
 from app.database.database import Database
+from app.database.servers.reads import READS, Reads
 from app.errors import QueryError, ServiceError
 from app.export.output import find_output, write
 from app.export.read import open_reader
@@ -59,6 +60,7 @@ class Exports:
 
     async def _get(self, company: str, entity: str | None, given: dict[str, str]) -> bytes:
         catalog = self.database.catalog
+        READS.set(Reads())
         export = read_request(catalog, catalog[entity], company, given) if entity else read_whole(catalog, company, given)
         async with self.database.snapshot(company) as connection:
             output = await find_output(connection, export)
