@@ -68,8 +68,8 @@ def read_change(text: str) -> Event:
     """The id of an event, or 0."""
     try:
         return read_event(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}; or 0") from None
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected the id of a change such as 17 or 2:17, or 0, got {text!r}") from None
 
 
 def read_name(text: str) -> str:

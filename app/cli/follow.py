@@ -10,6 +10,7 @@ import psycopg
 
 from app.changes.page import condition, read_page, read_start
 from app.cli import stdio
+from app.cli.remote import tell_generation
 from app.config import Config
 from app.database import connections
 from app.database.catalog import Catalog
@@ -66,6 +67,7 @@ class Follower:
                 raise ServiceError("not_found", f"no such company: {self._company!r}")
         async with await self._connect() as connection:
             self._position, _, self._generation = await read_start(connection, self._company, after, "--after")
+        tell_generation(self._generation)
 
     async def _connect(self) -> Session:
         connection = await Session.connect(self._url, autocommit=True, **parameters(self._url, "bds follow"))

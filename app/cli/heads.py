@@ -74,8 +74,11 @@ def _reached(urls: Mapping[str, str], away: list[str]) -> Iterator[tuple[str, ps
 
 
 def read_heads(text: str, name: str) -> list[Head]:
-    """The heads of a file.  Raises ServiceError, which tells the first line that is none."""
-    return [head for number, line in enumerate(text.splitlines(), 1) for head in _read_line(line, number, name)]
+    """The heads of a file.  Raises ServiceError, which tells the first line that is none, and for a file without any."""
+    heads = [head for number, line in enumerate(text.splitlines(), 1) for head in _read_line(line, number, name)]
+    if not heads:
+        raise ServiceError("malformed_request", f"{name} has no head: expected what bds doctor --print-heads writes")
+    return heads
 
 
 def _read_line(line: str, number: int, name: str) -> Iterator[Head]:

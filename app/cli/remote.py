@@ -227,7 +227,9 @@ class Remote:
 
     def follow(self, company: str, entity: str | None, after: Event | None) -> None:
         """Print records until a signal, or until the reader of standard output has left.  Raises ServiceError, OSError."""
-        seen = str(after) if after else self.get(f"/c/{segment(company)}")["position"]
+        found = self.get(f"/c/{segment(company)}")
+        seen = str(after) if after else found["position"]
+        tell_generation(found["generation"])
         given = {"filter": f"entity = '{entity}'"} if entity else {}
         has_begun = is_away = False
         while stdio.is_read():
@@ -263,6 +265,12 @@ class Remote:
     def _read_line(self, response: http.client.HTTPResponse) -> bytes:
         with self._named_errors():
             return response.readline()
+
+
+def tell_generation(generation: int) -> None:
+    """Say how to continue after a record, which has its id alone."""
+    if generation > 1:
+        stdio.message(f"the log is in generation {generation}: to continue after a record, give --after {generation}:ID")
 
 
 def segment(name: str) -> str:

@@ -96,7 +96,7 @@ def _shown(value: Any) -> str:
     return exact_json.dumps(value, ensure_ascii=not stdio.is_unicode())
 
 
-def name_version(options: argparse.Namespace, config: Config) -> int:
+def put_version(options: argparse.Namespace, config: Config) -> int:
     with connections.connect(connections.resolve_company(config, options.company)) as connection, connection.transaction():
         version = version_of(connection, options.company, options.when)
         connection.execute("select bds.name_version(%s, %s, %s)", (options.company, options.name, version))
@@ -104,7 +104,7 @@ def name_version(options: argparse.Namespace, config: Config) -> int:
     return 0
 
 
-def forget_version(options: argparse.Namespace, config: Config) -> int:
+def delete_version(options: argparse.Namespace, config: Config) -> int:
     with connections.connect(connections.resolve_company(config, options.company)) as connection:
         row = connection.execute("select bds.forget_version(%s, %s)", (options.company, options.name)).fetchone()
     if row is None or not row[0]:
@@ -140,14 +140,14 @@ COMMANDS = (
         ),
     ),
     Command(
-        "version name",
-        name_version,
+        "version put",
+        put_version,
         "give a version a name, or move the name to it",
-        "  bds version name acme year-end --when 2026-12-31T23:00Z",
+        "  bds version put acme year-end --when 2026-12-31T23:00Z",
         (COMPANY, NAME, argument("--when", default="now", metavar="WHEN", help=f"{WHEN} (now)")),
     ),
     Command("version list", list_versions, "list the names of versions", "  bds version list acme", (COMPANY,)),
     Command(
-        "version forget", forget_version, "take a name from its version", "  bds version forget acme year-end", (COMPANY, NAME)
+        "version delete", delete_version, "take a name from its version", "  bds version delete acme year-end", (COMPANY, NAME)
     ),
 )

@@ -54,8 +54,8 @@ async def respond(
     if export.format is SCHEMA:
         return await send(request, to_xml.schema(export), about)
     if request.method == "HEAD":
-        if export.format is PDF:
-            async with _reading(database, streams, export) as (export, reader):
+        async with _reading(database, streams, export) as (export, reader):
+            if export.format is PDF:
                 await to_pdf.check_count(export, reader)
         return web.Response(headers=about)
     async with AsyncExitStack() as held:

@@ -39,6 +39,7 @@ log = logging.getLogger("bds.http")
 DATABASE = web.AppKey("database", Database)
 TARGET = web.RequestKey("target", Target)
 REQUEST_ID = web.RequestKey("request_id", str)
+MAY_READ = web.RequestKey("may_read", bool)  # whether the sender may know of the path's company
 IS_SECURE = web.RequestKey("is_secure", bool)  # whether the client spoke HTTPS, with the service or with a trusted proxy
 CLIENT_ID = re.compile(r"[\x21-\x7e]{1,100}")  # a request id that a client may choose
 READ_METHODS = frozenset({"GET", "HEAD"})
@@ -47,7 +48,6 @@ READ_AREAS = frozenset({"odata", "changes", "export"})  # what a replica may ser
 WRITTEN_AREAS = frozenset({"import", "mappers", "export"})
 POSITION = "X-BDS-Position"
 GENERATION = "X-BDS-Generation"
-UNKNOWN = (401, 403)  # statuses for senders that may not know of the company
 CLIENT_LEFT = 499  # status in the log when the client left before its answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -169,7 +169,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
         headers.setdefault("Strict-Transport-Security", "max-age=31536000")
     if request[TARGET].is_odata:
         headers.setdefault("OData-Version", "4.0")
-    if request[TARGET].has_versions and GENERATION not in headers and response.status < 500 and response.status not in UNKNOWN:
+    if request[TARGET].has_versions and GENERATION not in headers and response.status < 500 and request.get(MAY_READ):
         with contextlib.suppress(ServiceError, psycopg.Error, OSError):  # then the answer says what is wrong
             headers[GENERATION] = str(await _generation_of(request))
     for name, value in cors_headers(request, request[TARGET], request.app[DATABASE].config.cors_origins).items():

@@ -16,7 +16,7 @@ from app.database.servers import reads
 from app.errors import ServiceError, UnknownEntity
 from app.feed.proposal import Sender
 from app.metrics import Sampler
-from app.service.middleware import DATABASE, GENERATION, Handler
+from app.service.middleware import DATABASE, GENERATION, MAY_READ, TARGET, Handler
 from app.wire import answers, urls
 
 GATE = web.AppKey("gate", Gate)
@@ -82,7 +82,9 @@ async def require_proposal(request: web.Request) -> tuple[str, Sender]:
 async def identity_of(request: web.Request) -> Identity:
     """The sender of a request with a well-formed path.  Raises malformed_request or unauthorized."""
     urls.decode_path(request.rel_url.raw_path)  # the router is lenient
-    return await identify(request.app[GATE], request)
+    identity = await identify(request.app[GATE], request)
+    request[MAY_READ] = bool(request[TARGET].segment) and identity.may("read", request[TARGET].company)
+    return identity
 
 
 def entity_of(request: web.Request) -> Entity:

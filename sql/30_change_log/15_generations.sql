@@ -1,6 +1,6 @@
 -- Generations of a company.  The first one begins with the company; another one when its log goes on from an earlier state, so that
--- ids of changes that some reader has seen are given again.  Then `bds.clocks.commons` gets the company's last change: ids up to it
--- mean the same changes in both generations, later ones do not.
+-- ids of changes that some reader has seen are given again.  `bds.clocks.commons` has, for each earlier generation, the last change
+-- that it has in common with the present one: ids up to it mean the same changes in both, later ones do not.
 --
 -- The log goes on from an earlier state
 --
@@ -20,29 +20,29 @@ create function bds_change_log.timeline()
 comment on function bds_change_log.timeline() is
     'The timeline of the write-ahead log that this server writes now; the control file has it only after the next checkpoint';
 
-create function bds_change_log.begin_generation(company text, common bigint)
+create function bds_change_log.begin_generation(company text, common bigint, known int default 0)
     returns void
     language sql
 as $$
     update bds.clocks c
-    set timeline = bds_change_log.timeline(), commons = c.commons || common, begun_at = clock_timestamp(),
+    set timeline = bds_change_log.timeline(), begun_at = clock_timestamp(),
+        commons = array(select least(e.id, common) from unnest(c.commons) with ordinality e (id, n) order by e.n) || common
+            || array_fill(0::bigint, array[greatest(known - cardinality(c.commons) - 1, 0)]),
         -- a transaction of the former server may have the number of one of this server
         transaction_id = case when c.transaction_id = pg_current_xact_id_if_assigned() then c.transaction_id end
     where c.company_id = company;
 $$;
-comment on function bds_change_log.begin_generation(text, bigint) is
-    'Begins a company''s next generation, which has the changes up to that one in common with the present one';
+comment on function bds_change_log.begin_generation(text, bigint, int) is
+    'Begins a company''s next generation, which has the changes up to that one in common with the present one. known: the last '
+    'generation that somebody may know, of which nothing is known here';
 
 create or replace view bds.generations as
-select c.company_id, g.n::int as generation, c.commons[g.n] as common_id,
-    (select min(later) from unnest(c.commons[g.n:]) later) as last_common_id
+select c.company_id, g.n::int as generation, c.commons[g.n] as last_common_id
 from bds.clocks c cross join generate_series(1, cardinality(c.commons) + 1) g (n)
 where c.company_id = current_setting('bds.company', true) or (select bds.is_operator());
 comment on view bds.generations is
     'The generations of each company, the present one included; another one begins when the log goes on from an earlier state';
 comment on column bds.generations.company_id is 'The company';
 comment on column bds.generations.generation is '1, 2, 3, ...';
-comment on column bds.generations.common_id is
-    'The last change that it has in common with the next one; null for the present one';
 comment on column bds.generations.last_common_id is
     'The last change that it has in common with the present one; null for the present one';

@@ -52,24 +52,28 @@ as $$
     select bds_audit.note(
         '', 'delete', 'company ' || company,
         (
-            select coalesce(jsonb_object_agg('generation', cardinality(c.commons) + 1), '{}')
-            from bds.clocks c where c.company_id = company
+            select jsonb_build_object('createdAt', c.created_at, 'generation', (
+                select cardinality(k.commons) + 1 from bds.clocks k where k.company_id = company
+            ))
+            from bds.companies c where c.id = company
         ), array[company]
     );
 $$;
 comment on function bds_audit.note_deletion(text) is
-    'Notes that a company is deleted, with its keys: triggers may not see it; and its generation if it lived here';
+    'Notes that a company is deleted, with its keys: triggers may not see it; when it was created, and its generation if it lived '
+    'here';
 
-create function bds_audit.generation_of(company text)
-    returns int
+create function bds_audit.deleted(company text, created_at timestamptz, out generation int, out is_another boolean)
     language sql
     stable
 as $$
-    select max((a.detail ->> 'generation')::int) from bds.server_audit a
-    where a.object = 'company ' || company and a.action = 'delete'
+    select max((a.detail ->> 'generation')::int), coalesce(bool_or((a.detail ->> 'createdAt')::timestamptz <> created_at), false)
+    from bds.server_audit a
+    where a.object = 'company ' || company and a.action = 'delete';
 $$;
-comment on function bds_audit.generation_of(text) is
-    'The highest generation that a company had here when it was deleted; null if none was';
+comment on function bds_audit.deleted(text, timestamptz) is
+    'The highest generation that a company of this name had here when it was deleted, null if none was; and whether one of them '
+    'was another company, which was not created at that time';
 
 create function bds_audit.note_dump(company text)
     returns void

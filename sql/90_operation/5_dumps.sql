@@ -284,12 +284,9 @@ begin
     where e.name = p.name and p.since::timestamptz > e.parent_since;
     if not is_moved then  -- the transaction is of another server, and readers may have seen other changes under these ids
         update bds.clocks k set departed_at = null where k.company_id = company;
-        -- as often as needed: one that was restored and deleted here before had a generation that readers know
-        perform bds_change_log.begin_generation(company, k.last_id)
+        perform bds_change_log.begin_generation(company, case when d.is_another then 0 else k.last_id end, d.generation)
         from bds.clocks k
-        cross join generate_series(
-            cardinality(k.commons) + 1, greatest(cardinality(k.commons) + 1, bds_audit.generation_of(company))
-        )
+        cross join bds_audit.deleted(company, (header ->> 'created_at')::timestamptz) d
         where k.company_id = company;
         perform bds_audit.note_restore(company, header ->> 'at', with_hooks);
     end if;

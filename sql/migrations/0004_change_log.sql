@@ -58,7 +58,7 @@ comment on column bds.clocks.departed_at is
     'When it moved to another place, after which it takes no writes here; null: it lives here';
 comment on column bds.clocks.timeline is 'The timeline of the write-ahead log to which it wrote last; null: it has not written';
 comment on column bds.clocks.commons is
-    'The last change id that each earlier generation has in common with the next one: of the first generation, the second, ...';
+    'The last change id that each earlier generation has in common with the present one: of the first generation, the second, ...';
 comment on column bds.clocks.begun_at is
     'When its generation began: tells it from one that had its id, and the same positions, before';
 comment on column bds.clocks.positions is 'The last change id of each entity, by its name: {"units": 17}; it never decreases';

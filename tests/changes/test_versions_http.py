@@ -171,13 +171,13 @@ def test_names_and_differences_at_the_command_line(service: Service, module_data
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run("version", "name", "demo", "second", "--when", "2")
+    run("version", "put", "demo", "second", "--when", "2")
     assert run("version", "list", "demo").splitlines()[1].split()[:2] == ["second", "2"]
     assert run("diff", "demo", "units", "--since", "second") == 'update 2  name: "Kilo" -> "Kilogram"\n'
     assert json.loads(run("diff", "demo", "units", "--since", "2", "--json"))["new"] == {"name": "Kilogram"}
     assert run("diff", "demo", "--since", "-1h").splitlines()[0] == "from version 0 to 3"
     assert run("diff", "demo", "--since", "now").splitlines()[1] == "nothing differs"
-    run("version", "forget", "demo", "second")
+    run("version", "delete", "demo", "second")
 
 
 def test_a_moment_of_a_person_is_a_time() -> None:

@@ -195,15 +195,15 @@ def test_it_fails_when_the_company_is_deleted(operator: Operator, environment: d
         operator.company("demo")
         add(operator, 1)
         assert follow.process.wait(30) == 1
-    assert follow.messages == ["bds: the changes of demo end before 3: it was deleted or restored\n"]
+    assert follow.messages == ["bds: the log of demo does not go on after 3: it was deleted or restored\n"]
 
 
 REFUSED = [
     (("nowhere",), 1, "bds: no such company: 'nowhere'\n"),
     (("demo", "--entity", "nope"), 1, "bds: no such entity: nope, expected one of "),
-    (("demo", "--after", "7"), 1, "bds: --after: change 7 is yet to come; the last one is 0\n"),
-    (("demo", "--after", "-1"), 2, "expected the id of a change, or 0, got '-1'"),
-    (("demo", "--after", "x"), 2, "expected the id of a change, or 0, got 'x'"),
+    (("demo", "--after", "7"), 1, "bds: there is no change 7: the last one is 0\n"),
+    (("demo", "--after", "-1"), 2, "expected the id of a change such as 17 or 2:17, or 0, got '-1'"),
+    (("demo", "--after", "x"), 2, "expected the id of a change such as 17 or 2:17, or 0, got 'x'"),
     ((), 2, "the following arguments are required: COMPANY"),
 ]
 

@@ -63,7 +63,7 @@ class Exports:
 
     async def _get(self, company: str, entity: str | None, given: dict[str, str]) -> bytes:
         catalog = self.database.catalog
-        READS.set(Reads())  # as a request does, which may name a generation
+        READS.set(Reads())
         export = read_request(catalog, catalog[entity], company, given) if entity else read_whole(catalog, company, given)
         async with self.database.snapshot(company) as connection:
             output = await find_output(connection, export)

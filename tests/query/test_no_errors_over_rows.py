@@ -179,4 +179,4 @@ def test_values_without_json_are_texts_or_null(extremes: tuple[Catalog, psycopg.
 def test_rows_of_another_company_raise_no_error(entity: str, filter: str, extremes: tuple[Catalog, psycopg.Connection]) -> None:
     catalog, reader = extremes
     statement = sql_statements.count(parse_query(catalog, catalog[entity], [("$filter", filter)]), "acme")
-    assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchone() == (0, "0")
+    assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchone()[0] == 0
