@@ -78,8 +78,8 @@ async def followed(export: ExportRequest, reader: Reader) -> ExportRequest:
     for query in export.queries:
         statement = difference.passed(query, export.company, nested=not export.format.is_flat)
         values, found = await reader.one(statement)
-        if found and not export.others and difference.is_used(query):
-            values = [*values, f"of {', '.join(found)}, to which other entities refer: export the difference of all entities"]
+        if found and not values and not export.others and difference.is_used(query):
+            values = [f"of {', '.join(found)}, to which other entities refer: export the difference of all entities"]
         if values:
             message = f"unique values passed between rows, which no import follows: {'; '.join(values)}"
             raise ServiceError("unwritable", message, target="since")

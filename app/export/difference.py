@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.database.catalog import Entity, Field, Navigation
-from app.export.difference_tables import ID, NAME, OPERATION_COLUMN, WHOLE, Tables, inside, own_field, table_of, was
+from app.export.difference_tables import ID, NAME, OPERATION_COLUMN, WHOLE, Tables, inside, own_field, table_of, table_of_heirs, was
 from app.export.row_formats import Head, LineFormat, RecordFormat
 from app.export.shape import ExportField, LineShape, RecordShape, line_shape, record_shape
 from app.export.statements import ExportSelect
@@ -147,13 +147,14 @@ class _DifferenceSelect(ExportSelect):
             return NOTHING
         return SQL(
             " left join (select d.{id} as id, d.{was} as name from {d} as d where d.{operation} = 'update' and d.{was} <> d.{key}"
-            " and not exists (select from {d} as a where a.{operation} <> 'create' and a.{was} = d.{key})"
-            " and not exists (select from {d} as b where b.{operation} <> 'delete' and b.{key} = d.{was})"
+            " and not exists (select from {heirs} as a where a.heir = d.{id})"
+            " and not exists (select from {heirs} as b where b.row = d.{id})"
             ") as {this} on {this}.id = {child}.id"
         ).format(
             id=ID,
             was=was(key),
             d=table_of(shape.entity),
+            heirs=table_of_heirs(shape.entity),
             operation=OPERATION_COLUMN,
             key=Identifier(key.name),
             this=_names(shape),

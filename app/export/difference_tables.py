@@ -1,9 +1,12 @@
 """The tables (WITH) of a statement of what differs between two versions, which the session has named.
 
 "<entity>_ends" has the rows that differ, x the lines or records.  A copy has other ids, so a document calls each row by its unique
-field as of the earlier end (@name).  A row that comes to have the unique value of another one takes over what a copy calls so: a
-row that was deleted and one that was created with its unique value are one update.  If one of the two exists at both ends, it has
-moved ("<entity>_moved"): in a copy rows that refer to it would refer to another one, so they are records, too.
+field as of the earlier end (@name).  A row that comes to have a unique value of another one is its heir ("<entity>_heirs"): it has
+its name.  A row that was deleted and one that was created with its unique value are one update.  If one of the two exists at both
+ends, it has moved ("<entity>_moved"): in a copy rows that refer to it would refer to another one, so they are records, too.
+
+An import finds the row of a record by each unique value as of the earlier end.  So what a row has must come from one row, and what
+it had go to one, itself included: otherwise no document follows.  Nor is one written if both of a pair exist at both ends.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ class Tables:
         selects, touched = [self.named_rows()], self.touched(self.entity)
         if self.entity.name in self.moved:
             selects.append(self.left_rows())
-        tables = [self.differing(), *map(self.ends, self.others()), *map(self.moved_rows, self.moved)]
+        heirs = [_heirs(each, each.identifying_field) for each in (self.entity, *self.others()) if each.identifying_field]
+        tables = [self.differing(), *map(self.ends, self.others()), *heirs, *map(self.moved_rows, self.moved)]
         if touched:
             tables.append(SQL('"touched" as materialized ({})').format(SQL(" union ").join(touched)))
             selects.append(self.touched_rows())
@@ -64,18 +68,18 @@ class Tables:
     def passed(self) -> Composed:
         """One row: unique values that have passed between rows so that no document follows, and the entities with moved rows."""
         entities = [self.entity, *(inside(self.catalog, self.entity) if self.nested else ())]
-        values = [self.passed_values(each, field) for each in entities for field in each.alternate_keys]
+        unique = [each for each in entities if any(each.alternate_keys)]
         moved = [
-            SQL("select {} where exists (select from {} and ({}))").format(
-                Literal(each.name), _pairs(each, key), SQL("a.{0} = 'update' or b.{0} = 'update'").format(OPERATION_COLUMN)
+            SQL("select {} where exists (select from {} as p where 'update' in (p.former_operation, p.operation))").format(
+                Literal(each.name), _table_of_passed(each)
             )
-            for each in entities
-            if (key := each.identifying_field)
+            for each in unique
+            if each.identifying_field
         ]
         none = SQL("select null::text where false")
         return SQL("with {} select array(select f.v from ({}) as f (v) limit {}) as values, array({}) as moved").format(
-            SQL(", ").join([self.differing(), *map(self.ends, entities[1:])]),
-            SQL(" union all ").join([*values, none]),
+            SQL(", ").join([self.differing(), *map(self.ends, entities[1:]), *map(_passed, unique)]),
+            SQL(" union all ").join([*map(_unfollowed, unique), none]),
             SQL(str(PASSED)),
             SQL(" union all ").join([*moved, none]),
         )
@@ -120,10 +124,10 @@ class Tables:
             along += SQL(" or k.id is not null")
             tables += SQL(' left join "touched" as k on k.id = d."@id"')
         if key is not None:
-            name = _NAME.format(key=Identifier(key.name), was=was(key), **_COLUMNS)
-            along += SQL(" or a.{id} is not null").format(**_COLUMNS)
-            tables += _counterparts(self.entity, key)
-            tables += SQL(" where d.{operation} <> 'delete' or b.{id} is null").format(**_COLUMNS)
+            name = _NAME.format(operation=OPERATION_COLUMN, was=was(key))
+            along += SQL(" or a.row is not null")
+            tables += _counterparts(self.entity)
+            tables += SQL(" where d.{} <> 'delete' or b.heir is null").format(OPERATION_COLUMN)
         rows = SQL("(select d.*, {} as {}, {} as {} from {})").format(name, NAME, along, ALONG, tables)
         whole = SQL("d.{} is null or d.{}").format(NAME, ALONG)
         operation = SQL("case when d.{0} = 'delete' then 'delete' when d.{1} is null then 'create' else 'update' end").format(
@@ -142,11 +146,11 @@ class Tables:
         rows = SQL(
             "(select d.company_id, {columns} from {table} as d{joins}"
             " join {view} as e on e.company_id = d.company_id and e.{id} = d.{id}"
-            " where d.{operation} = 'update' and a.{id} is not null and b.{id} is null)"
+            " where d.{operation} = 'update' and a.row is not null and b.heir is null)"
         ).format(
             columns=columns,
             table=table_of(self.entity),
-            joins=_counterparts(self.entity, key),
+            joins=_counterparts(self.entity),
             view=_view_of_ends(self.entity),
             id=ID,
             operation=OPERATION_COLUMN,
@@ -203,29 +207,9 @@ class Tables:
     def moved_rows(self, name: str) -> Composed:
         """The ids of the rows that exist at both ends and have taken over, or given, what a copy calls a row."""
         entity = self.catalog[name]
-        key = entity.identifying_field
-        assert key is not None
         return SQL(
-            "{} as materialized (select d.{id} from {} as d{} where d.{} = 'update' and (a.{id} is not null or b.{id} is not null))"
-        ).format(*(_table_of_moved(name), table_of(entity), _counterparts(entity, key), OPERATION_COLUMN), id=ID)
-
-    def passed_values(self, entity: Entity, field: Field) -> Composed:
-        """SELECT the values of a unique field that have passed so that no document follows.
-
-        A unique value passes along with what a copy calls the row, except between two rows that a copy goes on to have.
-        """
-        key = entity.identifying_field
-        follows: Composable = (
-            SQL("false") if key is None else SQL("a.{} is not distinct from b.{}").format(was(key), Identifier(key.name))
-        )
-        if key is not None:
-            follows = SQL("{} and not (a.{operation} = 'update' and b.{operation} = 'update')").format(
-                follows, operation=OPERATION_COLUMN
-            )
-        value = text_of(own_field(field), SQL("b.{}").format(Identifier(field.name)))
-        return SQL("select {} || {} || ' from row ' || a.{id} || ' to row ' || b.{id} from {} and not ({})").format(
-            *(Literal(f"{entity.name} {field.name}:"), value, _pairs(entity, field), follows), id=ID
-        )
+            "{} as materialized (select d.{} from {} as d{} where d.{} = 'update' and (a.row is not null or b.heir is not null))"
+        ).format(_table_of_moved(name), ID, table_of(entity), _counterparts(entity), OPERATION_COLUMN)
 
 
 ID, OPERATION_COLUMN = Identifier("@id"), Identifier("@operation")
@@ -234,17 +218,25 @@ _COLUMNS = {"id": ID, "operation": OPERATION_COLUMN}
 
 # of a row d what a copy calls it, null for one that it does not have; a and b: _counterparts
 _NAME = SQL(
-    "case when a.{id} is not null then d.{key}"
-    " when d.{operation} = 'delete' or (d.{operation} = 'update' and b.{id} is null) then d.{was} end"
+    "case when a.row is not null then a.former"
+    " when d.{operation} = 'delete' or (d.{operation} = 'update' and b.heir is null) then d.{was} end"
 )
 
 
-def _counterparts(entity: Entity, key: Field) -> Composed:
-    """Joins to rows d of the row a that had what is now their unique value, and of the row b that has what was theirs."""
-    return SQL(
-        " left join {d} as a on a.{operation} <> 'create' and d.{operation} <> 'delete' and a.{was} = d.{key} and a.{id} <> d.{id}"
-        " left join {d} as b on b.{operation} <> 'delete' and d.{operation} <> 'create' and b.{key} = d.{was} and b.{id} <> d.{id}"
-    ).format(d=table_of(entity), key=Identifier(key.name), was=was(key), **_COLUMNS)
+def _counterparts(entity: Entity) -> Composed:
+    """Joins to rows d of the row a of which they are the heir, and of their heir b."""
+    return SQL(' left join {heirs} as a on a.heir = d."@id" left join {heirs} as b on b.row = d."@id"').format(
+        heirs=table_of_heirs(entity)
+    )
+
+
+def _heirs(entity: Entity, key: Field) -> Composed:
+    """The pairs of a row and the one that now has a unique value of it, with the name that it had."""
+    pairs = [
+        SQL("select a.{id} as row, b.{id} as heir, a.{} as former from {}").format(was(key), _pairs(entity, field), id=ID)
+        for field in entity.alternate_keys
+    ]
+    return SQL("{} as materialized ({})").format(table_of_heirs(entity), SQL(" union ").join(pairs))
 
 
 def _pairs(entity: Entity, field: Field) -> Composed:
@@ -253,6 +245,58 @@ def _pairs(entity: Entity, field: Field) -> Composed:
         "{d} as a join {d} as b on b.{key} = a.{was} and a.{operation} <> 'create' and b.{operation} <> 'delete'"
         " where a.{id} <> b.{id}"
     ).format(d=table_of(entity), key=Identifier(field.name), was=was(field), **_COLUMNS)
+
+
+def _passed(entity: Entity) -> Composed:
+    """The unique values that have passed from a row to its heir: what both keep, and whether they have further heirs or rows."""
+    pairs = [
+        SQL(
+            "select {value} as value, a.{id} as row, b.{id} as heir, a.{operation} as former_operation, b.{operation} as operation,"
+            " {kept} as kept, {also} as also from {pairs}"
+        ).format(
+            value=_text_of_value(field, "b"),
+            kept=_kept_value(entity, "a"),
+            also=_kept_value(entity, "b"),
+            pairs=_pairs(entity, field),
+            **_COLUMNS,
+        )
+        for field in entity.alternate_keys
+    ]
+    return SQL(
+        "{} as materialized (select p.*, min(p.heir) over (partition by p.row) <> max(p.heir) over (partition by p.row)"
+        " or min(p.row) over (partition by p.heir) <> max(p.row) over (partition by p.heir) as is_split from ({}) as p)"
+    ).format(_table_of_passed(entity), SQL(" union all ").join(pairs))
+
+
+def _unfollowed(entity: Entity) -> Composed:
+    """SELECT the unique values that have passed so that no document follows."""
+    condition = SQL("true")  # a row that is named by its number has no heir
+    if entity.identifying_field:
+        condition = SQL(
+            "p.is_split or p.kept is not null or p.also is not null or p.former_operation = 'update' and p.operation = 'update'"
+        )
+    return SQL(
+        "select {} || p.value || ' from row ' || p.row || ' to row ' || p.heir"
+        " || coalesce(', but row ' || p.row || ' keeps ' || p.kept, ', but row ' || p.heir || ' keeps ' || p.also, '')"
+        " from {} as p where {}"
+    ).format(Literal(f"{entity.name} "), _table_of_passed(entity), condition)
+
+
+def _kept_value(entity: Entity, row: str) -> Composed:
+    """A unique value that a row has at both ends, or null."""
+    cases = [
+        SQL("when {row}.{} = {row}.{} then {}").format(
+            Identifier(field.name), was(field), _text_of_value(field, row), row=Identifier(row)
+        )
+        for field in entity.alternate_keys
+    ]
+    return SQL("case when {}.{} <> 'update' then null {} end").format(Identifier(row), OPERATION_COLUMN, SQL(" ").join(cases))
+
+
+def _text_of_value(field: Field, row: str) -> Composed:
+    """The field and its value, as a lookup is written."""
+    value = text_of(own_field(field), SQL("{}.{}").format(Identifier(row), Identifier(field.name)))
+    return SQL("{} || {}").format(Literal(f"{field.name}:"), value)
 
 
 def inside(catalog: Catalog, entity: Entity) -> list[Entity]:
@@ -279,6 +323,15 @@ def table_of(entity: Entity) -> Identifier:
 def was(field: Field) -> Identifier:
     """The column with a field's value as of the earlier end."""
     return Identifier(f"@was{field.ordinal}")
+
+
+def table_of_heirs(entity: Entity) -> Identifier:
+    """The name of the table of an entity's heirs."""
+    return Identifier(f"{entity.name}_heirs"[-60:])
+
+
+def _table_of_passed(entity: Entity) -> Identifier:
+    return Identifier(f"{entity.name}_passed"[-60:])
 
 
 def _table_of_moved(entity: str) -> Identifier:

@@ -22,6 +22,7 @@ TOPS = {
     "invoices": "order_id",
 }
 TARGETS = {"parent_id": "categories", "category_id": "categories", "customer_id": "customers", "order_id": "orders"}
+SECOND = {"customers": "email", "products": "barcode", "product_variants": "barcode"}  # unique as well, but names no row
 MORE = {"orders": "order_date", "invoices": "invoice_date"}
 
 
@@ -34,6 +35,7 @@ class History:
 
     def run(self, steps: int) -> None:
         kinds = [self.create] * 4 + [self.change, self.delete, self.child, self.replace] * 2 + [self.rename, self.hand_over]
+        kinds += [self.identify]
         for _ in range(steps):
             # some cannot be done in this state
             with suppress(psycopg.errors.UniqueViolation, psycopg.errors.ForeignKeyViolation):
@@ -52,6 +54,8 @@ class History:
             names, values = [*names, MORE[table]], [*values, "2026-01-01"]
         if reference := TOPS[table]:
             names, values = [*names, reference], [*values, self._row(TARGETS[reference])]
+        if table in SECOND and self._chance.random() < 0.5:
+            names, values = [*names, SECOND[table]], [*values, self._code()]
         return names, values
 
     def change(self) -> None:
@@ -66,6 +70,20 @@ class History:
     def rename(self) -> None:
         table = self._chance.choice([*TOPS, "product_variants"])
         self._set(table, "code", self._code())
+
+    def identify(self) -> None:
+        """A row gets or loses its second unique value, or a new one takes it over from a row that goes."""
+        table = self._chance.choice(list(SECOND))
+        old = self._row(table)
+        if old is None or self._chance.random() < 0.5:
+            self._set(table, SECOND[table], self._chance.choice([None, self._code()]))
+            return
+        [(value,)] = self._rows(f"select {SECOND[table]} from data.{table} where id = %s", old)
+        self._write(f"delete from data.{table} where id = %s", old)
+        names, values = ["code", "name", SECOND[table]], [self._fresh_code(), self._word(), value]
+        if table == "product_variants":
+            names, values = [*names, "product_id"], [*values, self._row("products")]
+        self._insert(table, names, values)
 
     def delete(self) -> None:
         table = self._chance.choice([*TOPS, "product_variants", "order_items", "invoice_items"])

@@ -25,6 +25,7 @@ from openpyxl import load_workbook
 from pypdf import PdfReader
 
 from app.config import Config
+from app.database.catalog import Entity
 from app.database.database import Database
 from app.database.servers.reads import READS, Reads
 from app.errors import QueryError, ServiceError
@@ -38,6 +39,8 @@ from tests.export.histories import History, content
 from tests.feed.conftest import Feed
 
 pytestmark = pytest.mark.slow
+
+Rows = dict[int, dict[str, Any]]
 
 
 @dataclass
@@ -68,30 +71,49 @@ class Exports:
             return b"".join([block async for block in write(export, reader, output)])
 
     def passed(self, company: str, since: int, entity: str | None = None) -> bool:
-        """Whether a unique value has passed between rows that exist at both ends; of one entity, whether one has moved."""
-        query = """
-            with d as materialized (
-                select e.name, d.* from bds.entities e cross join lateral bds.diff(%(company)s, e.name, %(since)s, %(until)s) d
-                where e.name = %(entity)s or %(entity)s is null
-            )
-            select exists (
-                select from d a join d b on a.name = b.name and a.row_id <> b.row_id and a.old ->> 'code' = b.new ->> 'code'
-                where a.operation = 'update' and b.operation = 'update'
-                    or %(entity)s is not null and 'update' in (a.operation, b.operation)
-            )
-        """
+        """Whether unique values have passed so that no import can follow; of one entity, whether one has moved."""
+        until = self.version(company)
+        return any(
+            self._passed(each, self.states(company, each.name, since), self.states(company, each.name, until), moved=bool(entity))
+            for each in self.database.catalog.entities.values()
+            if entity in (None, each.name)
+        )
+
+    def _passed(self, entity: Entity, before: Rows, after: Rows, *, moved: bool) -> bool:
+        """An import takes a row for the one that had any of its unique values: that can be one, and only for one row."""
+        values = [field.name for field in entity.alternate_keys]
+        had = {(name, row[name]): id for id, row in before.items() for name in values}
+        taken = {
+            id: {had[name, row[name]] for name in values if row[name] is not None and (name, row[name]) in had}
+            for id, row in after.items()
+        }
+        if any(count > 1 for count in Counter(id for ids in taken.values() for id in ids).values()):
+            return True
+        stay = before.keys() & after.keys()
+        pairs = [(id, other) for id, ids in taken.items() for other in ids - {id}]
+        return any(len(ids) > 1 for ids in taken.values()) or any(
+            stay.issuperset(pair) or (moved and not stay.isdisjoint(pair)) for pair in pairs
+        )
+
+    def states(self, company: str, entity: str, version: int) -> Rows:
+        """The rows of an entity as of a version, by id."""
         with self.operator.connection.transaction():
             self.operator.connection.execute("select set_config('bds.company', %s, true)", (company,))
-            values = {"company": company, "since": since, "until": self.version(company), "entity": entity}
-            return bool(self.operator.connection.execute(query.encode(), values).fetchall()[0][0])
+            rows = self.operator.rows("select bds.rows_at(%s, %s, %s)", (company, entity, version))
+        return {row["id"]: row for (row,) in rows}
 
     def version(self, company: str) -> int:
         return int(self.operator.rows("select last_id from bds.clocks where company_id = %s", (company,))[0][0])
+
+    def ids(self, company: str) -> dict[str, int]:
+        """The ids of customers by their code."""
+        return dict(self.operator.rows("select code, id from data.customers where company_id = %s", (company,)))
 
     def content(self, company: str) -> Any:
         return content(self.operator, self.database.catalog, company)
 
 
+OWN = "company_id = current_setting('bds.company')"
 PLAIN = ("format", "since", "versions", "version", "at", "generation", "mapper", "ids")
 
 
@@ -121,6 +143,75 @@ def test_a_document_of_all_entities_brings_a_copy_from_one_version_to_another(ex
         assert (report["state"], report["errors"]) == ("completed", []), document
         assert exports.content(copy.company) == exports.content(source.company), document
         since = exports.version(source.company)
+
+
+GONE = "delete from data.customers where code = 'K1' and OWN"
+BARE = "update data.customers set email = null where code = 'K1' and OWN"
+RENAMED = "update data.customers set code = 'K6' where code = 'K2' and OWN"
+NEW = "insert into data.customers (code, name, email) values ('{}', 'b', {})"
+OTHERS = "of customers, to which other entities refer: export the difference of all entities"
+
+
+@pytest.mark.parametrize(
+    ("steps", "told", "alone"),
+    [
+        # the row gives its code away, or gets another one's, and keeps what no other row can have
+        ([RENAMED, NEW.format("K2", "null")], "customers code:K2 from row {K2} to row {K2 new}, but row {K2} keeps email:e2", None),
+        (
+            [GONE, "update data.customers set code = 'K1' where code = 'K2' and OWN"],
+            "customers code:K1 from row {K1} to row {K2}, but row {K2} keeps email:e2",
+            None,
+        ),
+        ([BARE, NEW.format("N", "'e1'")], "customers email:e1 from row {K1} to row {N new}, but row {K1} keeps code:K1", None),
+        (
+            [BARE, "update data.customers set code = 'N', email = 'e1' where code = 'K2' and OWN"],
+            "customers email:e1 from row {K1} to row {K2}, but row {K1} keeps code:K1",
+            None,
+        ),
+        # two rows get what one had
+        (
+            [GONE, NEW.format("K1", "null"), NEW.format("N", "'e1'")],
+            "customers code:K1 from row {K1} to row {K1 new}; customers email:e1 from row {K1} to row {N new}",
+            None,
+        ),
+        # one row gets what one had, which other entities may have to be told
+        ([RENAMED], None, None),
+        ([GONE, NEW.format("N", "'e1'")], None, None),
+        ([GONE, "update data.customers set code = 'N', email = 'e1' where code = 'K2' and OWN"], None, OTHERS),
+        ([GONE, "update data.customers set code = 'K1', email = 'e1' where code = 'K2' and OWN"], None, OTHERS),
+        ([RENAMED.replace("set", "set email = 'e6',"), NEW.format("K2", "null")], None, OTHERS),
+        ([RENAMED.replace("set", "set email = 'e6',"), NEW.format("N", "'e2'")], None, OTHERS),
+    ],
+)
+def test_a_document_follows_every_unique_value_or_none_is_written(
+    exports: Exports, steps: list[str], told: str | None, alone: str | None
+) -> None:
+    source, copies = exports.company(), {entity: exports.company() for entity in (None, "customers")}
+    for feed in (source, *copies.values()):
+        feed.write("insert into data.customers (code, name, email) values ('K1', 'a', 'e1'), ('K2', 'a', 'e2')")
+        feed.write(
+            "insert into data.orders (code, order_date, customer_id) select code, '2026-01-01', id from api.customers where OWN".replace(
+                "OWN", OWN
+            )
+        )
+    ids, since = exports.ids(source.company), exports.version(source.company)
+    if GONE in steps:
+        source.write(f"update data.orders set customer_id = null where code = 'K1' and {OWN}")
+    for step in steps:
+        source.write(step.replace("OWN", OWN))
+    ids |= {f"{code} new": id for code, id in exports.ids(source.company).items()}
+    for entity, copy in copies.items():
+        if refusal := told or (entity and alone):
+            with pytest.raises(ServiceError) as refused:
+                exports.get(source.company, entity, format="json", since=since)
+            assert (refused.value.code, refused.value.target) == ("unwritable", "since")
+            assert refused.value.message.endswith(f": {refusal.format(**ids)}")
+            continue
+        file = exports.get(source.company, entity, format="csv" if entity else "json", since=since)
+        report = send(copy, entity, file) if entity else copy.send(file)
+        assert (report["state"], report["errors"]) == ("completed", []), file
+        before, after = exports.content(copy.company), exports.content(source.company)
+        assert before["customers"] == after["customers"] and (entity or before == after), file
 
 
 SINGLE = ("units", "customers", "categories")
@@ -278,7 +369,7 @@ def story(exports: Exports) -> Past:
         if step == "---":
             since = exports.version(company)
         else:
-            exports.operator.write(company, step.replace("OWN", "company_id = current_setting('bds.company')"))
+            exports.operator.write(company, step.replace("OWN", OWN))
     return Past(exports, company, since, exports.version(company))
 
 
