@@ -213,7 +213,10 @@ begin
             select l.entity, l.row_id, min(l.id) as first_id, max(l.id) as last_id, min(l.created_at) as since,
                 min(l.id) is distinct from min(l.id) filter (where l.operation = 'create') as existed,
                 bool_or(l.operation = 'delete') as is_whole,
-                past.merge(coalesce(bds_change_log.old_at(l.old, p.names, p.texts), l.old) order by l.id desc) as old
+                past.merge(
+                    case when p.names is null then l.old else bds_change_log.old_at(l.old, p.names, p.texts) end
+                    order by l.id desc
+                ) as old
             from bds.change_log l
             left join bds_feed.entities e on e.name = l.entity
             left join bds_revert.past_names() p on p.entity = l.entity and l.created_at >= p.since and l.created_at < p.until
@@ -247,7 +250,10 @@ begin
             select r.n, max(l.id) as id, (array_agg(l.actor order by l.id desc))[1] as actor,
                 min(l.id) is distinct from min(l.id) filter (where l.operation = 'create') as has_left,
                 case when min(l.id) > r.last_id then
-                    past.merge(coalesce(bds_change_log.old_at(l.old, p.names, p.texts), l.old, '{}') order by l.id desc)
+                    past.merge(
+                        coalesce(case when p.names is null then l.old else bds_change_log.old_at(l.old, p.names, p.texts) end, '{}')
+                        order by l.id desc
+                    )
                 end as left_as
             from pg_temp.revert_rows r
             join bds.change_log l on l.row_id = r.id and l.entity = r.entity and l.id > r.first_id
