@@ -11,7 +11,7 @@ from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.types.event_ids import Event
 
-PRESENT: LiteralString = "select p.generation from bds.company_positions p where p.company_id = %s"
+LAST: LiteralString = "select p.last_id, p.generation from bds.company_positions p where p.company_id = %s"
 STATE: LiteralString = """
     select p.generation, p.last_id, bds.first_change(p.company_id), g.generation is not null, g.last_common_id
     from bds.company_positions p
@@ -31,10 +31,10 @@ class Demand(NamedTuple):
     target: str = "generation"
 
 
-async def present(connection: Session, company: str) -> int:
-    """The generation of a company; 1 for one that is not here."""
-    row = await (await connection.execute(PRESENT, (company,))).fetchone()
-    return row[0] if row else 1
+async def last_event(connection: Session, company: str) -> Event:
+    """A company's last change, with the present generation; 0 in generation 1 for one that is not here."""
+    row = await (await connection.execute(LAST, (company,))).fetchone()
+    return Event(*row) if row else Event(0)
 
 
 async def check(connection: Session, company: str, demand: Demand) -> int:

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from app.auth.gate import Identity
 from app.database.database import Database
-from app.database.generations import present
+from app.database.generations import last_event
 from app.database.servers.reads import require_position
 from app.errors import ServiceError, UnknownEntity
 from app.export import to_pdf, to_xml
@@ -49,7 +49,7 @@ async def respond(
     check_export(given)
     export = read_request(catalog, catalog[entity], company, given) if entity else read_whole(catalog, company, given)
     async with database.session(company) as connection:
-        output, generation = await find_output(connection, export), await present(connection, company)
+        output, (_, generation) = await find_output(connection, export), await last_event(connection, company)
     about = headers(export, output, generation)
     if export.format is SCHEMA:
         return await send(request, to_xml.schema(export), about)

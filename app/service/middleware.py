@@ -22,7 +22,7 @@ from app import logs, metrics
 from app.auth.login import ACTOR
 from app.database.caller import CALLER, Caller
 from app.database.database import Database
-from app.database.generations import Demand, present
+from app.database.generations import Demand, last_event
 from app.database.servers.reads import Reads, reading
 from app.errors import ALTERED, ERRORS, REPLACED, ServiceError, disk_full, of_database
 from app.odata.request import JsonFormat, error_content, refused_method
@@ -180,7 +180,7 @@ async def _generation_of(request: web.Request) -> int:
     """The generation of the request's company.  Raises ServiceError, psycopg.Error."""
     company = request[TARGET].company
     async with request.app[DATABASE].session(company) as connection:
-        return await present(connection, company)
+        return (await last_event(connection, company)).generation
 
 
 async def handle_expect(request: web.Request) -> None:

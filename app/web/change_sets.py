@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.changes.change_sets import read_page
+from app.database.generations import last_event
 from app.database.pool.session import Session
 from app.types.event_ids import Event
 from app.web.page import PageRequest
 from app.web.row_names import Row
 
 SETS = 25  # on a page
-NEWEST = "select p.last_id, p.generation from bds.company_positions p where p.company_id = %s"
 IMPORTS = "select i.id::text from bds.imports i where i.company_id = %s and i.id = any (%s::uuid[])"
 SINGLE = """
     select c.id, c.entity, c.row_id
@@ -37,7 +37,7 @@ class ChangeSets:
 async def read_sets(page: PageRequest, before: int | None) -> ChangeSets:
     """The latest change sets before one."""
     async with page.database.session(page.company) as connection:
-        newest = Event(*(await (await connection.execute(NEWEST, (page.company,))).fetchone() or (0,)))
+        newest = await last_event(connection, page.company)
         found = await read_page(connection, page.company, before, SETS)
         ids = [each["changeSetId"] for each in found["data"] if each["kind"] != "session"]
         reported = {id for (id,) in await (await connection.execute(IMPORTS, (page.company, ids))).fetchall()} if ids else set()
