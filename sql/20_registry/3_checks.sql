@@ -57,13 +57,16 @@ begin
         where c.standing is null
     loop
         if due.replaces then
-            perform bds_registry.run(format('alter table %s drop constraint %I', this.table_name, due.name));
+            perform bds_registry.run(format('alter table %s drop constraint %I', this.table_name, due.name), is_mend => true);
         end if;
         perform bds_registry.run(
-            format('alter table %s add constraint %I check (%s) not valid', this.table_name, due.name, due.condition)
+            format('alter table %s add constraint %I check (%s) not valid', this.table_name, due.name, due.condition),
+            is_mend => true
         );
         begin
-            perform bds_registry.run(format('alter table %s validate constraint %I', this.table_name, due.name));
+            perform bds_registry.run(
+                format('alter table %s validate constraint %I', this.table_name, due.name), is_mend => true
+            );
         exception when check_violation then
             raise warning using
                 message = format(

@@ -21,9 +21,7 @@ declare
     statements text;
 begin
     lock table bds.entities in share row exclusive mode;  -- as bds.register does
-    perform set_config('bds.noted', '', true);  -- whatever the session has set: the statements are run
-    perform bds_registry.generate(entity_name, part);
-    statements := bds_registry.statements(entity_name, part);
+    statements := bds_registry.statements(entity_name, part, are_run => true);
     insert into bds.generated as g (entity, part, fingerprint, objects)
     select e.name, part, md5(statements), bds_registry.made_objects(e, part, statements)
     from bds.entities e
@@ -57,36 +55,35 @@ end
 $$;
 comment on function bds_registry.generate(text, text) is 'Makes the statements of a part of an entity, and runs them';
 
-create function bds_registry.run(statement text)
+create function bds_registry.run(statement text, is_mend boolean default false)
     returns void
     language plpgsql
 as $$
 begin
-    if current_setting('bds.noted', true) <> '' then
-        perform set_config('bds.noted', current_setting('bds.noted') || btrim(statement, E'\n ;') || E';\n\n', true);
-    else
+    if current_setting('bds.runs')::boolean then
         execute statement;
+    end if;
+    if not (is_mend and current_setting('bds.runs')::boolean) then
+        perform set_config('bds.noted', current_setting('bds.noted') || btrim(statement, E'\n ;') || E';\n\n', true);
     end if;
 end
 $$;
-comment on function bds_registry.run(text) is 'Runs generated statements, or only notes them for bds_registry.fingerprint';
+comment on function bds_registry.run(text, boolean) is
+    'Notes a generated statement for bds_registry.statements, and runs it if these are; is_mend: it is due only until it has run';
 
-create function bds_registry.statements(entity_name text, part text)
+create function bds_registry.statements(entity_name text, part text, are_run boolean default false)
     returns text
     language plpgsql
 as $$
-declare
-    noted text;
 begin
-    perform set_config('bds.noted', format(E'-- %s of %s\n', part, entity_name), true);
+    -- whatever the session has set
+    perform set_config('bds.runs', are_run::text, true), set_config('bds.noted', format(E'-- %s of %s\n', part, entity_name), true);
     perform bds_registry.generate(entity_name, part);
-    noted := current_setting('bds.noted');
-    perform set_config('bds.noted', '', true);
-    return noted;
+    return current_setting('bds.noted');
 end
 $$;
-comment on function bds_registry.statements(text, text) is
-    'The statements that would install a part of an entity now; they are not run';
+comment on function bds_registry.statements(text, text, boolean) is
+    'The statements that install a part of an entity; if they are run, without those that are not due again';
 
 create function bds_registry.fingerprint(entity_name text, part text)
     returns text
@@ -192,7 +189,7 @@ begin
     ) then
         perform bds_registry.run(format(
             'create index %I on %s (company_id, updated_at)', this.name || '_bds_updated_at', this.table_name
-        ));
+        ), is_mend => true);
     end if;
 end
 $$;

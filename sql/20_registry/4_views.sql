@@ -133,7 +133,9 @@ begin
         where col_description(a.attrelid, a.attnum) is null
         order by a.attnum
     loop
-        perform bds_registry.run(format('comment on column %s.%I is %L', this.table_name, own.name, own.description));
+        perform bds_registry.run(
+            format('comment on column %s.%I is %L', this.table_name, own.name, own.description), is_mend => true
+        );
     end loop;
 end
 $$;
@@ -151,8 +153,8 @@ begin
         perform bds_registry.run(format('create or replace view %s %s', view, definition));
     exception when invalid_table_definition then  -- a column was dropped or moved
         perform bds_registry.refuse_dependents(this.name);
-        perform bds_registry.run(format('drop view %s', view));
-        perform bds_registry.run(format('create view %s %s', view, definition));
+        perform bds_registry.run(format('drop view %s', view), is_mend => true);
+        perform bds_registry.run(format('create or replace view %s %s', view, definition));
     end;
     perform bds_registry.run(format('alter view %s owner to bds_owner', view));
     perform bds_registry.revoke_all(view);

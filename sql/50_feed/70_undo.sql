@@ -114,11 +114,14 @@ end$sql$),
 
 ('check_undo_{entity}(company text)', null, 'void',
 'finds rows whose new unique value another row keeps, and rows that would refer to a missing row; one error for a row', $sql$
+declare
+    -- what an undo does not change is as the keys and references of the table keep it
+    given constant text[] := (select f.columns from pg_temp.feed_entities f where f.name = '{entity}');
 begin
     {each keys}
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select '{entity}', h.n, {field:L}, 'conflict', format('{entity} %s has this value now', min(h.holder))
-    from bds_import."holders_{entity}"($1) h where h.field = {field:L} and not h.is_leaving group by h.n;
+    from bds_import."holders_{entity}"($1, given) h where h.field = {field:L} and not h.is_leaving group by h.n;
     if found then
         perform bds_import."leave_{entity}"();
     end if;
@@ -128,7 +131,7 @@ begin
     select '{entity}', d."@ordinal", {field:L}, 'lookup_not_found',
         format('{target} %s, to which it referred, does not exist any more', d.{column:I})
     from pg_temp."diff_{entity}" d
-    where d."@new" is not null and d.{column:I} is not null
+    where d."@new" is not null and d.{column:I} is not null and (d."@new" or {field:L} = any (given))
         and not exists (select from {target_table} t where t.company_id = (select $1) and t.id = d.{column:I})
         and not exists (select from pg_temp."map_{target}" m where m.target = d.{column:I} and m.is_new and not m.failed);
     if found then
@@ -137,7 +140,7 @@ begin
     {end references}
 end$sql$),
 
-('holders_{entity}(company text)', 'has_keys', 'table (n bigint, field text, holder bigint, is_leaving boolean)',
+('holders_{entity}(company text, given text[])', 'has_keys', 'table (n bigint, field text, holder bigint, is_leaving boolean)',
 'the rows that hold the new unique value of row n, and whether they are deleted or get another one', $sql$
 {each keys| union all }
 select d."@ordinal", {field:L}, t.id, m.target is not null and (o.id is null or o.{column:I} is distinct from {stored})
@@ -145,7 +148,7 @@ from pg_temp."diff_{entity}" d
 join {table} t on t.company_id = (select $1) and {stored} = d.{column:I} and t.id <> d.id
 left join pg_temp."map_{entity}" m on m.target = t.id and not m.failed
 left join pg_temp."diff_{entity}" o on o.id = t.id
-where d."@new" is not null
+where d."@new" or d."@new" is not null and {field:L} = any ($2)
 {end keys}$sql$),
 
 ('note_alone_{entity}(company text)', null, 'void',
@@ -193,7 +196,7 @@ left join lateral (
         {each columns|, }
         (
             {n}, {field:L}, to_json(d.{column:I})::text, to_json({stored})::text,
-            k.known ? {field:L} and {stored} is distinct from d.{column:I}
+            {stored} is distinct from d.{column:I} and k.known ? {field:L}
         )
         {end columns}
     ) as f (n, field, wanted, found, differs)
@@ -202,7 +205,7 @@ left join lateral (
 where not m.failed and case
     when d.id is null then t.id is not null
     when t.id is null then true
-    else {each columns| or }k.known ? {field:L} and {stored} is distinct from d.{column:I}{end columns}
+    else {each columns| or }{stored} is distinct from d.{column:I} and k.known ? {field:L}{end columns}
 end$sql$),
 
 ('redo_{entity}(company text)', null, 'void',

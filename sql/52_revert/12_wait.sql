@@ -89,7 +89,8 @@ begin
                 concat_ws(
                     ' or ',
                     case when c.is_unique then format(
-                        'u."@n" in (select h.n from bds_import.%I($1) h where h.field = %L)', 'holders_' || e.name, f.name) end,
+                        'u."@n" in (select h.n from bds_import.%I($1, %L) h where h.field = %L)',
+                        'holders_' || e.name, array[f.name], f.name) end,
                     case when x.name is not null then format(
                         'u.%I in (select m.target from pg_temp.%I m where m.is_new and not m.failed)',
                         c.column_name, 'map_' || x.name) end

@@ -1602,12 +1602,15 @@ begin
 end
 
 bds_import."check_undo_orderItems"(text) returns void language plpgsql
+declare
+    -- what an undo does not change is as the keys and references of the table keep it
+    given constant text[] := (select f.columns from pg_temp.feed_entities f where f.name = 'orderItems');
 begin
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select 'orderItems', d."@ordinal", 'orderId', 'lookup_not_found',
         format('orders %s, to which it referred, does not exist any more', d.order_id)
     from pg_temp."diff_orderItems" d
-    where d."@new" is not null and d.order_id is not null
+    where d."@new" is not null and d.order_id is not null and (d."@new" or 'orderId' = any (given))
         and not exists (select from data.orders t where t.company_id = (select $1) and t.id = d.order_id)
         and not exists (select from pg_temp."map_orders" m where m.target = d.order_id and m.is_new and not m.failed);
     if found then
@@ -1617,7 +1620,7 @@ begin
     select 'orderItems', d."@ordinal", 'productId', 'lookup_not_found',
         format('products %s, to which it referred, does not exist any more', d.product_id)
     from pg_temp."diff_orderItems" d
-    where d."@new" is not null and d.product_id is not null
+    where d."@new" is not null and d.product_id is not null and (d."@new" or 'productId' = any (given))
         and not exists (select from data.products t where t.company_id = (select $1) and t.id = d.product_id)
         and not exists (select from pg_temp."map_products" m where m.target = d.product_id and m.is_new and not m.failed);
     if found then
@@ -2371,23 +2374,23 @@ left join lateral (
     from (values
         (
             1, 'description', to_json(d.description)::text, to_json(t.description)::text,
-            k.known ? 'description' and t.description is distinct from d.description
+            t.description is distinct from d.description and k.known ? 'description'
         )
 ,         (
             2, 'quantity', to_json(d.quantity)::text, to_json(t.quantity)::text,
-            k.known ? 'quantity' and t.quantity is distinct from d.quantity
+            t.quantity is distinct from d.quantity and k.known ? 'quantity'
         )
 ,         (
             3, 'price', to_json(d.price)::text, to_json(t.price)::text,
-            k.known ? 'price' and t.price is distinct from d.price
+            t.price is distinct from d.price and k.known ? 'price'
         )
 ,         (
             1, 'orderId', to_json(d.order_id)::text, to_json(t.order_id)::text,
-            k.known ? 'orderId' and t.order_id is distinct from d.order_id
+            t.order_id is distinct from d.order_id and k.known ? 'orderId'
         )
 ,         (
             4, 'productId', to_json(d.product_id)::text, to_json(t.product_id)::text,
-            k.known ? 'productId' and t.product_id is distinct from d.product_id
+            t.product_id is distinct from d.product_id and k.known ? 'productId'
         )
     ) as f (n, field, wanted, found, differs)
     where f.differs order by f.n limit 1
@@ -2395,7 +2398,7 @@ left join lateral (
 where not m.failed and case
     when d.id is null then t.id is not null
     when t.id is null then true
-    else k.known ? 'description' and t.description is distinct from d.description or k.known ? 'quantity' and t.quantity is distinct from d.quantity or k.known ? 'price' and t.price is distinct from d.price or k.known ? 'orderId' and t.order_id is distinct from d.order_id or k.known ? 'productId' and t.product_id is distinct from d.product_id
+    else t.description is distinct from d.description and k.known ? 'description' or t.quantity is distinct from d.quantity and k.known ? 'quantity' or t.price is distinct from d.price and k.known ? 'price' or t.order_id is distinct from d.order_id and k.known ? 'orderId' or t.product_id is distinct from d.product_id and k.known ? 'productId'
 end
 
 bds_import."paths_orderItems"() returns TABLE(ordinal bigint, path text, record text) language sql

@@ -1678,16 +1678,19 @@ begin
 end
 
 bds_import.check_undo_products(text) returns void language plpgsql
+declare
+    -- what an undo does not change is as the keys and references of the table keep it
+    given constant text[] := (select f.columns from pg_temp.feed_entities f where f.name = 'products');
 begin
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select 'products', h.n, 'code', 'conflict', format('products %s has this value now', min(h.holder))
-    from bds_import."holders_products"($1) h where h.field = 'code' and not h.is_leaving group by h.n;
+    from bds_import."holders_products"($1, given) h where h.field = 'code' and not h.is_leaving group by h.n;
     if found then
         perform bds_import."leave_products"();
     end if;
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select 'products', h.n, 'barcode', 'conflict', format('products %s has this value now', min(h.holder))
-    from bds_import."holders_products"($1) h where h.field = 'barcode' and not h.is_leaving group by h.n;
+    from bds_import."holders_products"($1, given) h where h.field = 'barcode' and not h.is_leaving group by h.n;
     if found then
         perform bds_import."leave_products"();
     end if;
@@ -1695,7 +1698,7 @@ begin
     select 'products', d."@ordinal", 'categoryId', 'lookup_not_found',
         format('categories %s, to which it referred, does not exist any more', d.category_id)
     from pg_temp."diff_products" d
-    where d."@new" is not null and d.category_id is not null
+    where d."@new" is not null and d.category_id is not null and (d."@new" or 'categoryId' = any (given))
         and not exists (select from data.categories t where t.company_id = (select $1) and t.id = d.category_id)
         and not exists (select from pg_temp."map_categories" m where m.target = d.category_id and m.is_new and not m.failed);
     if found then
@@ -1705,7 +1708,7 @@ begin
     select 'products', d."@ordinal", 'unitId', 'lookup_not_found',
         format('units %s, to which it referred, does not exist any more', d.unit_id)
     from pg_temp."diff_products" d
-    where d."@new" is not null and d.unit_id is not null
+    where d."@new" is not null and d.unit_id is not null and (d."@new" or 'unitId' = any (given))
         and not exists (select from data.units t where t.company_id = (select $1) and t.id = d.unit_id)
         and not exists (select from pg_temp."map_units" m where m.target = d.unit_id and m.is_new and not m.failed);
     if found then
@@ -2013,19 +2016,19 @@ begin
     end if;
 end
 
-bds_import.holders_products(text) returns TABLE(n bigint, field text, holder bigint, is_leaving boolean) language sql
+bds_import.holders_products(text,text[]) returns TABLE(n bigint, field text, holder bigint, is_leaving boolean) language sql
 select d."@ordinal", 'code', t.id, m.target is not null and (o.id is null or o.code is distinct from t.code)
 from pg_temp."diff_products" d
 join data.products t on t.company_id = (select $1) and t.code = d.code and t.id <> d.id
 left join pg_temp."map_products" m on m.target = t.id and not m.failed
 left join pg_temp."diff_products" o on o.id = t.id
-where d."@new" is not null
+where d."@new" or d."@new" is not null and 'code' = any ($2)
  union all select d."@ordinal", 'barcode', t.id, m.target is not null and (o.id is null or o.barcode is distinct from t.barcode)
 from pg_temp."diff_products" d
 join data.products t on t.company_id = (select $1) and t.barcode = d.barcode and t.id <> d.id
 left join pg_temp."map_products" m on m.target = t.id and not m.failed
 left join pg_temp."diff_products" o on o.id = t.id
-where d."@new" is not null
+where d."@new" or d."@new" is not null and 'barcode' = any ($2)
 
 bds_import.keep_products(bds.imports) returns void language plpgsql
 begin
@@ -2421,35 +2424,35 @@ left join lateral (
     from (values
         (
             1, 'code', to_json(d.code)::text, to_json(t.code)::text,
-            k.known ? 'code' and t.code is distinct from d.code
+            t.code is distinct from d.code and k.known ? 'code'
         )
 ,         (
             2, 'name', to_json(d.name)::text, to_json(t.name)::text,
-            k.known ? 'name' and t.name is distinct from d.name
+            t.name is distinct from d.name and k.known ? 'name'
         )
 ,         (
             3, 'description', to_json(d.description)::text, to_json(t.description)::text,
-            k.known ? 'description' and t.description is distinct from d.description
+            t.description is distinct from d.description and k.known ? 'description'
         )
 ,         (
             4, 'barcode', to_json(d.barcode)::text, to_json(t.barcode)::text,
-            k.known ? 'barcode' and t.barcode is distinct from d.barcode
+            t.barcode is distinct from d.barcode and k.known ? 'barcode'
         )
 ,         (
             5, 'price', to_json(d.price)::text, to_json(t.price)::text,
-            k.known ? 'price' and t.price is distinct from d.price
+            t.price is distinct from d.price and k.known ? 'price'
         )
 ,         (
             6, 'active', to_json(d.active)::text, to_json(t.active)::text,
-            k.known ? 'active' and t.active is distinct from d.active
+            t.active is distinct from d.active and k.known ? 'active'
         )
 ,         (
             1, 'categoryId', to_json(d.category_id)::text, to_json(t.category_id)::text,
-            k.known ? 'categoryId' and t.category_id is distinct from d.category_id
+            t.category_id is distinct from d.category_id and k.known ? 'categoryId'
         )
 ,         (
             2, 'unitId', to_json(d.unit_id)::text, to_json(t.unit_id)::text,
-            k.known ? 'unitId' and t.unit_id is distinct from d.unit_id
+            t.unit_id is distinct from d.unit_id and k.known ? 'unitId'
         )
     ) as f (n, field, wanted, found, differs)
     where f.differs order by f.n limit 1
@@ -2457,7 +2460,7 @@ left join lateral (
 where not m.failed and case
     when d.id is null then t.id is not null
     when t.id is null then true
-    else k.known ? 'code' and t.code is distinct from d.code or k.known ? 'name' and t.name is distinct from d.name or k.known ? 'description' and t.description is distinct from d.description or k.known ? 'barcode' and t.barcode is distinct from d.barcode or k.known ? 'price' and t.price is distinct from d.price or k.known ? 'active' and t.active is distinct from d.active or k.known ? 'categoryId' and t.category_id is distinct from d.category_id or k.known ? 'unitId' and t.unit_id is distinct from d.unit_id
+    else t.code is distinct from d.code and k.known ? 'code' or t.name is distinct from d.name and k.known ? 'name' or t.description is distinct from d.description and k.known ? 'description' or t.barcode is distinct from d.barcode and k.known ? 'barcode' or t.price is distinct from d.price and k.known ? 'price' or t.active is distinct from d.active and k.known ? 'active' or t.category_id is distinct from d.category_id and k.known ? 'categoryId' or t.unit_id is distinct from d.unit_id and k.known ? 'unitId'
 end
 
 bds_import.paths_products() returns TABLE(ordinal bigint, path text, record text) language sql

@@ -2488,10 +2488,13 @@ begin
 end
 
 bds_import.check_undo_samples(text) returns void language plpgsql
+declare
+    -- what an undo does not change is as the keys and references of the table keep it
+    given constant text[] := (select f.columns from pg_temp.feed_entities f where f.name = 'samples');
 begin
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select 'samples', h.n, 'code', 'conflict', format('samples %s has this value now', min(h.holder))
-    from bds_import."holders_samples"($1) h where h.field = 'code' and not h.is_leaving group by h.n;
+    from bds_import."holders_samples"($1, given) h where h.field = 'code' and not h.is_leaving group by h.n;
     if found then
         perform bds_import."leave_samples"();
     end if;
@@ -2838,13 +2841,13 @@ bds_import.find_removed_samples(text) returns void language plpgsql
 begin
 end
 
-bds_import.holders_samples(text) returns TABLE(n bigint, field text, holder bigint, is_leaving boolean) language sql
+bds_import.holders_samples(text,text[]) returns TABLE(n bigint, field text, holder bigint, is_leaving boolean) language sql
 select d."@ordinal", 'code', t.id, m.target is not null and (o.id is null or o.code is distinct from t.code)
 from pg_temp."diff_samples" d
 join data.samples t on t.company_id = (select $1) and t.code = d.code and t.id <> d.id
 left join pg_temp."map_samples" m on m.target = t.id and not m.failed
 left join pg_temp."diff_samples" o on o.id = t.id
-where d."@new" is not null
+where d."@new" or d."@new" is not null and 'code' = any ($2)
 
 bds_import.keep_samples(bds.imports) returns void language plpgsql
 begin
@@ -3210,91 +3213,91 @@ left join lateral (
     from (values
         (
             1, 'code', to_json(d.code)::text, to_json(t.code)::text,
-            k.known ? 'code' and t.code is distinct from d.code
+            t.code is distinct from d.code and k.known ? 'code'
         )
 ,         (
             2, 'words', to_json(d.words)::text, to_json(t.words)::text,
-            k.known ? 'words' and t.words is distinct from d.words
+            t.words is distinct from d.words and k.known ? 'words'
         )
 ,         (
             3, 'short', to_json(d.short)::text, to_json(t.short)::text,
-            k.known ? 'short' and t.short is distinct from d.short
+            t.short is distinct from d.short and k.known ? 'short'
         )
 ,         (
             4, 'padded', to_json(d.padded)::text, to_json(t.padded)::text,
-            k.known ? 'padded' and t.padded is distinct from d.padded
+            t.padded is distinct from d.padded and k.known ? 'padded'
         )
 ,         (
             5, 'mood', to_json(d.mood)::text, to_json(t.mood::text)::text,
-            k.known ? 'mood' and t.mood::text is distinct from d.mood
+            t.mood::text is distinct from d.mood and k.known ? 'mood'
         )
 ,         (
             6, 'feeling', to_json(d.feeling)::text, to_json(t.feeling::text)::text,
-            k.known ? 'feeling' and t.feeling::text is distinct from d.feeling
+            t.feeling::text is distinct from d.feeling and k.known ? 'feeling'
         )
 ,         (
             7, 'small', to_json(d.small)::text, to_json(t.small)::text,
-            k.known ? 'small' and t.small is distinct from d.small
+            t.small is distinct from d.small and k.known ? 'small'
         )
 ,         (
             8, 'whole', to_json(d.whole)::text, to_json(t.whole)::text,
-            k.known ? 'whole' and t.whole is distinct from d.whole
+            t.whole is distinct from d.whole and k.known ? 'whole'
         )
 ,         (
             9, 'long', to_json(d.long)::text, to_json(t.long)::text,
-            k.known ? 'long' and t.long is distinct from d.long
+            t.long is distinct from d.long and k.known ? 'long'
         )
 ,         (
             10, 'amount', to_json(d.amount)::text, to_json(t.amount)::text,
-            k.known ? 'amount' and t.amount is distinct from d.amount
+            t.amount is distinct from d.amount and k.known ? 'amount'
         )
 ,         (
             11, 'free', to_json(d.free)::text, to_json(t.free)::text,
-            k.known ? 'free' and t.free is distinct from d.free
+            t.free is distinct from d.free and k.known ? 'free'
         )
 ,         (
             12, 'single', to_json(d.single)::text, to_json(t.single)::text,
-            k.known ? 'single' and t.single is distinct from d.single
+            t.single is distinct from d.single and k.known ? 'single'
         )
 ,         (
             13, 'double', to_json(d.double)::text, to_json(t.double)::text,
-            k.known ? 'double' and t.double is distinct from d.double
+            t.double is distinct from d.double and k.known ? 'double'
         )
 ,         (
             14, 'flag', to_json(d.flag)::text, to_json(t.flag)::text,
-            k.known ? 'flag' and t.flag is distinct from d.flag
+            t.flag is distinct from d.flag and k.known ? 'flag'
         )
 ,         (
             15, 'day', to_json(d.day)::text, to_json(t.day)::text,
-            k.known ? 'day' and t.day is distinct from d.day
+            t.day is distinct from d.day and k.known ? 'day'
         )
 ,         (
             16, 'clock', to_json(d.clock)::text, to_json(t.clock)::text,
-            k.known ? 'clock' and t.clock is distinct from d.clock
+            t.clock is distinct from d.clock and k.known ? 'clock'
         )
 ,         (
             17, 'at', to_json(d.at)::text, to_json(t.at)::text,
-            k.known ? 'at' and t.at is distinct from d.at
+            t.at is distinct from d.at and k.known ? 'at'
         )
 ,         (
             18, 'span', to_json(d.span)::text, to_json(t.span)::text,
-            k.known ? 'span' and t.span is distinct from d.span
+            t.span is distinct from d.span and k.known ? 'span'
         )
 ,         (
             19, 'key', to_json(d.key)::text, to_json(t.key)::text,
-            k.known ? 'key' and t.key is distinct from d.key
+            t.key is distinct from d.key and k.known ? 'key'
         )
 ,         (
             20, 'octets', to_json(d.octets)::text, to_json(t.octets)::text,
-            k.known ? 'octets' and t.octets is distinct from d.octets
+            t.octets is distinct from d.octets and k.known ? 'octets'
         )
 ,         (
             21, 'document', to_json(d.document)::text, to_json(t.document)::text,
-            k.known ? 'document' and t.document is distinct from d.document
+            t.document is distinct from d.document and k.known ? 'document'
         )
 ,         (
             22, 'level', to_json(d.level)::text, to_json(t.level)::text,
-            k.known ? 'level' and t.level is distinct from d.level
+            t.level is distinct from d.level and k.known ? 'level'
         )
     ) as f (n, field, wanted, found, differs)
     where f.differs order by f.n limit 1
@@ -3302,7 +3305,7 @@ left join lateral (
 where not m.failed and case
     when d.id is null then t.id is not null
     when t.id is null then true
-    else k.known ? 'code' and t.code is distinct from d.code or k.known ? 'words' and t.words is distinct from d.words or k.known ? 'short' and t.short is distinct from d.short or k.known ? 'padded' and t.padded is distinct from d.padded or k.known ? 'mood' and t.mood::text is distinct from d.mood or k.known ? 'feeling' and t.feeling::text is distinct from d.feeling or k.known ? 'small' and t.small is distinct from d.small or k.known ? 'whole' and t.whole is distinct from d.whole or k.known ? 'long' and t.long is distinct from d.long or k.known ? 'amount' and t.amount is distinct from d.amount or k.known ? 'free' and t.free is distinct from d.free or k.known ? 'single' and t.single is distinct from d.single or k.known ? 'double' and t.double is distinct from d.double or k.known ? 'flag' and t.flag is distinct from d.flag or k.known ? 'day' and t.day is distinct from d.day or k.known ? 'clock' and t.clock is distinct from d.clock or k.known ? 'at' and t.at is distinct from d.at or k.known ? 'span' and t.span is distinct from d.span or k.known ? 'key' and t.key is distinct from d.key or k.known ? 'octets' and t.octets is distinct from d.octets or k.known ? 'document' and t.document is distinct from d.document or k.known ? 'level' and t.level is distinct from d.level
+    else t.code is distinct from d.code and k.known ? 'code' or t.words is distinct from d.words and k.known ? 'words' or t.short is distinct from d.short and k.known ? 'short' or t.padded is distinct from d.padded and k.known ? 'padded' or t.mood::text is distinct from d.mood and k.known ? 'mood' or t.feeling::text is distinct from d.feeling and k.known ? 'feeling' or t.small is distinct from d.small and k.known ? 'small' or t.whole is distinct from d.whole and k.known ? 'whole' or t.long is distinct from d.long and k.known ? 'long' or t.amount is distinct from d.amount and k.known ? 'amount' or t.free is distinct from d.free and k.known ? 'free' or t.single is distinct from d.single and k.known ? 'single' or t.double is distinct from d.double and k.known ? 'double' or t.flag is distinct from d.flag and k.known ? 'flag' or t.day is distinct from d.day and k.known ? 'day' or t.clock is distinct from d.clock and k.known ? 'clock' or t.at is distinct from d.at and k.known ? 'at' or t.span is distinct from d.span and k.known ? 'span' or t.key is distinct from d.key and k.known ? 'key' or t.octets is distinct from d.octets and k.known ? 'octets' or t.document is distinct from d.document and k.known ? 'document' or t.level is distinct from d.level and k.known ? 'level'
 end
 
 bds_import.paths_samples() returns TABLE(ordinal bigint, path text, record text) language sql
