@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -52,6 +52,7 @@ class Exports:
     database: Database
     runner: asyncio.Runner
     made: int = 0
+    known: dict[tuple[str, str, int], Rows] = field(default_factory=dict)
 
     def company(self) -> Feed:
         self.made += 1
@@ -76,7 +77,7 @@ class Exports:
         return any(
             self._passed(each, self.states(company, each.name, since), self.states(company, each.name, until), moved=bool(entity))
             for each in self.database.catalog.entities.values()
-            if entity in (None, each.name)
+            if entity in (None, each.name) and each.alternate_keys
         )
 
     def _passed(self, entity: Entity, before: Rows, after: Rows, *, moved: bool) -> bool:
@@ -97,6 +98,13 @@ class Exports:
 
     def states(self, company: str, entity: str, version: int) -> Rows:
         """The rows of an entity as of a version, by id."""
+        if version == 0:
+            return {}
+        if (company, entity, version) not in self.known:
+            self.known[company, entity, version] = self._states(company, entity, version)
+        return self.known[company, entity, version]
+
+    def _states(self, company: str, entity: str, version: int) -> Rows:
         with self.operator.connection.transaction():
             self.operator.connection.execute("select set_config('bds.company', %s, true)", (company,))
             rows = self.operator.rows("select bds.rows_at(%s, %s, %s)", (company, entity, version))
