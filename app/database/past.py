@@ -5,6 +5,7 @@ A reader of the views in schema `past` sets the version in one statement and rea
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from app.database.catalog import Catalog
-from app.database.pool.direct import read_prepared
+from app.database.pool.direct import checked, row_of, run_together
 from app.database.pool.session import Row, Session, Value, read_row_on
 from app.errors import ServiceError
 
@@ -37,23 +38,26 @@ SET_VERSION: LiteralString = """
     set_config('enable_bitmapscan', 'off', %(local)s)
 """
 NAME_VERSION: LiteralString = f"select {FOUND}, {SET_VERSION} {FIND}"
-# Then for a statement that is planned once for all versions, and stays when a month of the log fills that was empty.
-NAME_STEADILY: LiteralString = f"""
-    select {FOUND}, {SET_VERSION}, set_config('plan_cache_mode', 'force_generic_plan', %(local)s),
+# For a statement that is planned once for all versions, and stays when a month of the log fills that was empty.
+PARAMETERS = ("company", "version", "time", "name", "local", "entity")
+NAME_STEADILY = (
+    f"""
+    select json_build_array({FOUND}), {SET_VERSION}, set_config('plan_cache_mode', 'force_generic_plan', %(local)s),
         set_config('enable_seqscan', 'off', %(local)s)
     {FIND}
-"""
+    """
+    % {name: f"${n}" for n, name in enumerate(PARAMETERS, 1)}
+).encode()
 NAME_SINCE: LiteralString = f"""
     select {FOUND}, set_config('bds.since', v.id::text, %(local)s), set_config('bds.since_time', v.logged_at::text, %(local)s)
     {FIND}
 """
 
-KEPT: LiteralString = """
-    select bds.first_change(%s), set_config('enable_bitmapscan', null, false), set_config('enable_seqscan', null, false),
-        set_config('plan_cache_mode', null, false)
-"""
-RESET: LiteralString = "reset enable_bitmapscan; reset enable_seqscan; reset plan_cache_mode"
-STEADY = 8  # statements of the past that a session keeps prepared: the plan of one takes a megabyte, with many months more
+KEPT: LiteralString = "select bds.first_change(%s), set_config('enable_bitmapscan', null, false)"
+FIRST = b"select bds.first_change($1)"
+RESET: LiteralString = "reset enable_bitmapscan"
+# Statements that a session keeps prepared, with the two before.  The plan of one takes a megabyte, with many months more.
+STEADY = 2 + 8
 
 GROUP: LiteralString = "select set_config('bds.grouped_after', %s, true)"
 # The last of the next rows that have changed, and their number.
@@ -119,6 +123,11 @@ class Past:
                 " nearer version, or an export with version= or at=, which may take any time"
             )
             raise ServiceError("busy", message, target=self.target, headers={"Retry-After": "5"}) from None
+
+    def require_kept(self, first: int) -> None:
+        """Raises ServiceError(gone) if the log is kept from a later change on."""
+        if self.version < first - 1:
+            raise _gone(first, self.target)
 
     @property
     def state(self) -> str:
@@ -235,10 +244,15 @@ class _Found:
 async def _find(
     connection: psycopg.AsyncConnection[Any], statement: LiteralString, company: str, moment: Moment, entity: str | None = None
 ) -> _Found:
-    """Raises ServiceError: not_found; gone if a change was dropped during the search."""
+    """Raises ServiceError as _read_found does."""
     local = connection.info.transaction_status == TransactionStatus.INTRANS
     row = await (await connection.execute(statement, parameters(company, moment, local=local, entity=entity))).fetchone()
     assert row is not None
+    return _read_found(moment, row)
+
+
+def _read_found(moment: Moment, row: Sequence[Any]) -> _Found:
+    """From the columns of FOUND.  Raises ServiceError: not_found; gone if a change was dropped during the search."""
     version, first, last, erasures, is_to_come, is_unsure, registered, generation, began, *_ = row
     if is_to_come:
         raise ServiceError("not_found", "this time is in the future", target=moment.target)
@@ -269,16 +283,13 @@ async def open_past(connection: psycopg.AsyncConnection[Any], company: str, mome
 
 
 @asynccontextmanager
-async def reading_past(
-    connection: psycopg.AsyncConnection[Any], company: str, moment: Moment, *, steadily: bool = False
-) -> AsyncIterator[Past]:
+async def reading_past(connection: psycopg.AsyncConnection[Any], company: str, moment: Moment) -> AsyncIterator[Past]:
     """Reads of a session without a transaction as of the version of a moment.
 
-    steadily: of statements that find rows by their ids, whose plans are the same for all versions.  Raises ServiceError as
-    name_version does; gone if changes after the version were dropped: rows read before may then be wrong.
+    Raises ServiceError as name_version does; gone if changes after the version were dropped: rows read before may then be wrong.
     """
     try:  # an error comes after the settings, too
-        past = (await _find(connection, NAME_STEADILY if steadily else NAME_VERSION, company, moment)).kept()
+        past = await name_version(connection, company, moment)
         with past.timely():
             yield past
         row = await (await connection.execute(KEPT, (company,))).fetchone()
@@ -287,8 +298,7 @@ async def reading_past(
             await connection.execute(RESET)
         raise
     assert row is not None
-    if past.version < row[0] - 1:
-        raise _gone(row[0], past.target)
+    past.require_kept(row[0])
 
 
 async def read_past(
@@ -299,11 +309,22 @@ async def read_past(
     is_steady: whether its plan is the same for all versions, as one is that finds rows by their ids: then it is prepared, because
     it takes longer to plan than to run.  Raises psycopg.Error, and ServiceError as reading_past does.
     """
-    prepares = connection.prepare_threshold is not None and connection.info.transaction_status == TransactionStatus.IDLE
-    async with reading_past(connection, company, moment, steadily=is_steady and prepares):
-        if is_steady and prepares:
-            return await read_prepared(connection, text, values, connection.past_statements, STEADY)
+    if is_steady and connection.prepare_threshold is not None and connection.info.transaction_status == TransactionStatus.IDLE:
+        return await _read_steadily(connection, company, moment, text, values)
+    async with reading_past(connection, company, moment):
         return await read_row_on(connection, text, values, prepare=False)
+
+
+async def _read_steadily(connection: Session, company: str, moment: Moment, text: bytes, values: Sequence[Value]) -> Row:
+    given = parameters(company, moment, local=True)
+    named = [None if given[name] is None else str(given[name]) for name in PARAMETERS]
+    calls = ((NAME_STEADILY, named), (text, values), (FIRST, (company,)))
+    found, result, first = await run_together(connection, calls, connection.past_statements, STEADY)
+    past = _read_found(moment, json.loads(row_of(checked(found))[0] or b"")).kept()
+    with past.timely():
+        row = row_of(checked(result))
+    past.require_kept(int(row_of(checked(first))[0] or 1))
+    return row
 
 
 def _gone(first: int, target: str | None) -> ServiceError:

@@ -27,6 +27,11 @@ CANCEL_TIMEOUT = 5.0  # seconds that a backend has to cancel a query; then its c
 
 _numbers = count(1)
 
+# The type of a column of the result has changed; or psycopg has dropped all statements, as it does after a rollback.
+OUTDATED = (psycopg.errors.FeatureNotSupported, psycopg.errors.InvalidSqlStatementName)
+
+Call = tuple[bytes, Sequence[Value | None]]  # a statement and its values
+
 
 class DirectConnection:
     """A psycopg connection that psycopg does not use until `detach`."""
@@ -36,8 +41,9 @@ class DirectConnection:
         self._pq = session.pgconn
         self._socket = self._pq.socket
         self._loop = asyncio.get_running_loop()
-        self._received: PGresult | None = None  # the result of the running statement
-        self._waiter: asyncio.Future[PGresult] | None = None  # for that result; None while no statement runs
+        self._received: list[PGresult] = []  # the results of what runs
+        self._waiter: asyncio.Future[list[PGresult]] | None = None  # for these results; None while nothing runs
+        self._is_pipeline = False
         self._answered = 0.0  # when the server last answered, on the monotonic clock
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -48,11 +54,11 @@ class DirectConnection:
         """Whether a statement still runs, because the task that waited for it was cancelled."""
         return self._waiter is not None
 
-    async def run(self, text: bytes, parameters: Sequence[bytes] = ()) -> PGresult:
+    async def run(self, text: bytes, parameters: Sequence[bytes | None] = ()) -> PGresult:
         """Run a statement.  Raises psycopg.Error."""
         return await self.result(self.start(text, parameters))
 
-    def start(self, text: bytes, parameters: Sequence[bytes] = ()) -> asyncio.Future[PGresult]:
+    def start(self, text: bytes, parameters: Sequence[bytes | None] = ()) -> asyncio.Future[list[PGresult]]:
         """Send a statement; its result is taken by `result`.  Raises psycopg.OperationalError."""
         self._pq.send_query_params(text, parameters)
         return self._sent()
@@ -70,10 +76,45 @@ class DirectConnection:
         try:
             self._pq.send_query_prepared(name, parameters)
             return row_of(await self.result(self._sent()))
-        except (psycopg.errors.FeatureNotSupported, psycopg.errors.InvalidSqlStatementName):
-            # the type of a column of the result has changed; or psycopg has dropped all statements, as it does after a rollback
+        except OUTDATED:
             await self._forget(text, known)
             return row_of(await self.run(text, parameters))
+
+    async def run_together(self, calls: Sequence[Call], known: OrderedDict[bytes, bytes], most: int) -> list[PGresult]:
+        """Run statements in one round trip and one transaction, prepared as by run_prepared.
+
+        Returns their results; those that follow an error did not run.  Raises psycopg.OperationalError, psycopg.DataError.
+        """
+        sent = [(text, [encoded(value) for value in values]) for text, values in calls]
+        new = {text: b"bds_%d" % next(_numbers) for text, _ in sent if known.get(text) == b""}
+        self._is_pipeline = True
+        self._pq.enter_pipeline_mode()
+        for text, name in new.items():
+            self._pq.send_prepare(name, text)
+            known[text] = name
+        for text, parameters in sent:
+            if known.get(text):
+                self._pq.send_query_prepared(known[text], parameters)
+            else:
+                self._pq.send_query_params(text, parameters)
+        self._pq.pipeline_sync()
+        results = await self._sent()
+        failed = next((error_of(result) for result in results if result.status == ExecStatus.FATAL_ERROR), None)
+        is_outdated = isinstance(failed, OUTDATED) and any(known.get(text) for text, _ in sent)
+        await self._remember([text for text, _ in sent], known, most, without=known if is_outdated else new if failed else ())
+        return await self.run_together(calls, known, most) if is_outdated else results[len(new) : -1]
+
+    async def _remember(
+        self, texts: Sequence[bytes], known: OrderedDict[bytes, bytes], most: int, without: Iterable[bytes]
+    ) -> None:
+        """Note which statements were run last; without those that have to be prepared anew."""
+        for text in list(without):
+            await self._forget(text, known)
+        for text in texts:
+            known.setdefault(text, b"")
+            known.move_to_end(text)
+        while len(known) > most:
+            await self._forget(next(iter(known)), known)
 
     async def _prepare(self, text: bytes, known: OrderedDict[bytes, bytes], most: int) -> bytes:
         """Prepare a statement at its second use.  Returns its name, which is empty at the first use."""
@@ -93,17 +134,14 @@ class DirectConnection:
             with contextlib.suppress(psycopg.errors.InvalidSqlStatementName):
                 await self.run(b"deallocate " + name)
 
-    async def result(self, started: asyncio.Future[PGresult]) -> PGresult:
+    async def result(self, started: asyncio.Future[list[PGresult]]) -> PGresult:
         """The result of a statement that was sent.  Raises psycopg.Error."""
-        result = await started
-        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            raise psycopg.errors.error_from_result(result)
-        return result
+        return checked((await started)[-1])
 
-    def _sent(self) -> asyncio.Future[PGresult]:
-        """For the result of the statement that was just sent."""
-        self._received = None
-        waiter: asyncio.Future[PGresult] = self._loop.create_future()
+    def _sent(self) -> asyncio.Future[list[PGresult]]:
+        """For the results of what was just sent."""
+        self._received = []
+        waiter: asyncio.Future[list[PGresult]] = self._loop.create_future()
         self._waiter = waiter
         if self._pq.flush():
             self._loop.add_writer(self._socket, self._on_writable)
@@ -134,10 +172,16 @@ class DirectConnection:
         self._pq.consume_input()
         while not self._pq.is_busy():
             result = self._pq.get_result()
-            if result is None:
+            if result is not None:
+                self._received.append(result)
+            if self._is_pipeline and result is not None and result.status == ExecStatus.PIPELINE_SYNC:
+                self._is_pipeline = False
+                self._pq.exit_pipeline_mode()
                 self._settle()
                 return
-            self._received = result
+            if result is None and not self._is_pipeline:
+                self._settle()
+                return
 
     @property
     def _is_hung_up(self) -> bool:
@@ -162,7 +206,7 @@ class DirectConnection:
         waiter, self._waiter = self._waiter, None
         if waiter is None or waiter.done():  # cancelled
             return
-        if self._received is not None:
+        if self._received:
             waiter.set_result(self._received)
         else:
             waiter.set_exception(error or psycopg.OperationalError("the server sent no result"))
@@ -172,7 +216,7 @@ class DirectConnection:
         """Have the backend cancel a running statement, and wait until it is ready; close the connection otherwise."""
         if self._waiter is None:  # it has ended meanwhile
             return
-        ended: asyncio.Future[PGresult] = self._loop.create_future()
+        ended: asyncio.Future[list[PGresult]] = self._loop.create_future()
         self._waiter = ended
         try:
             async with asyncio.timeout(CANCEL_TIMEOUT):
@@ -197,11 +241,11 @@ class DirectConnection:
             self._socket = -1
 
 
-async def read_prepared(session: Session, text: bytes, values: Iterable[Value], known: OrderedDict[bytes, bytes], most: int) -> Row:
-    """Run a statement as DirectConnection.run_prepared does, on a connection that is in use for more.  Raises psycopg.Error."""
+async def run_together(session: Session, calls: Sequence[Call], known: OrderedDict[bytes, bytes], most: int) -> list[PGresult]:
+    """As DirectConnection.run_together, on a connection that is in use for more."""
     direct = DirectConnection(session)
     try:
-        return await direct.run_prepared(text, values, known, most)
+        return await direct.run_together(calls, known, most)
     finally:
         try:
             await direct.cancel()
@@ -209,13 +253,26 @@ async def read_prepared(session: Session, text: bytes, values: Iterable[Value], 
             direct.detach()
 
 
+def checked(result: PGresult) -> PGresult:
+    """A result that is no error.  Raises psycopg.Error."""
+    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        raise error_of(result)
+    return result
+
+
+def error_of(result: PGresult) -> psycopg.Error:
+    return psycopg.errors.error_from_result(result)
+
+
 def row_of(result: PGresult) -> Row:
     """The columns of the one row of a result."""
     return [result.get_value(0, column) for column in range(result.nfields)]
 
 
-def encoded(value: Value) -> bytes:
+def encoded(value: Value | None) -> bytes | None:
     """A value as PostgreSQL reads it: text, or an array of text.  Raises psycopg.DataError."""
+    if value is None:
+        return None
     if not isinstance(value, str):
         escaped = (each.replace("\\", "\\\\").replace('"', '\\"') for each in value)
         value = "{" + ",".join(f'"{each}"' for each in escaped) + "}"
