@@ -15,9 +15,9 @@ from app.query.check.moments import absolute
 from app.web.actors import display_names
 from app.web.addresses import as_of
 from app.web.changed_rows import changed_row, rows_within
-from app.web.data import find_entity
 from app.web.forms import Form
 from app.web.page import PageRequest
+from app.web.reading import find_entity
 from app.web.row_names import row_names
 
 PAGE = 50  # rows
