@@ -18,7 +18,7 @@ from app.web.facets import COUNTED, Facets, count_facets
 from app.web.forms import Form
 from app.web.groups import Groups
 from app.web.page import PageRequest
-from app.web.past import Past, read_asof, read_moment, read_state, version_names
+from app.web.past import Past, read_asof, read_moment, state_of, version_names
 from app.web.reading import begin_at, count, find_entity, read_page, read_query
 from app.web.search import search
 
@@ -117,8 +117,7 @@ async def _find(page: PageRequest, entity: Entity, form: Form, cells: list[Cell]
         else:
             await _read_rows(page, moment, found, form)
         if moment:
-            async with reading(page.database, page.company, moment) as connection:
-                found.past = await read_state(connection, form["asof"])
+            found.past = await state_of(page, moment, form["asof"])
         found.facets = await count_facets(page, found.query, moment, cells)
     return found
 

@@ -17,6 +17,7 @@ from app.web.addresses import as_of
 from app.web.changed_rows import changed_row, rows_within
 from app.web.forms import Form
 from app.web.page import PageRequest
+from app.web.past import version_names
 from app.web.reading import find_entity
 from app.web.row_names import row_names
 
@@ -70,6 +71,7 @@ async def show_rows(page: PageRequest) -> web.StreamResponse:
         form=form,
         entity=entity,
         found=found,
+        versions=await version_names(page),
         rows=rows,
         names=await row_names(page, rows_within(rows)),
         next=found["data"][-1]["version"] if found and found["hasMore"] else None,

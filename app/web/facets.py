@@ -65,7 +65,7 @@ class Facet:
 
 @dataclass(frozen=True, slots=True)
 class Facets:
-    """is_cut: whether more rows match than were counted."""
+    """is_cut: whether more rows may match than were counted."""
 
     facets: list[Facet]
     is_cut: bool
@@ -76,7 +76,7 @@ async def count_facets(page: PageRequest, query: Query, moment: Moment | None, c
     wanted = [cell for cell in cells if cell.step or cell.is_choice or cell.is_day]
     if not wanted:
         return None
-    first = replace(query, select=tuple(cell.field for cell in wanted), expand=(), order=(), after=None, page=None, top=COUNTED + 1)
+    first = replace(query, select=tuple(cell.field for cell in wanted), expand=(), order=(), after=None, page=None, top=COUNTED)
     statement = sql_statements.rows(first, page.company, EXACT)
     number = len(statement.values)
     text = COUNTS % {b"rows": statement.text, b"shown": number + 1, b"days": number + 2}
@@ -105,7 +105,7 @@ async def _named(page: PageRequest, cells: Sequence[Cell], found: Sequence[tuple
             others = next((distinct for name, _, _, distinct, _ in found if name == cell.field.name), 0) - SHOWN
         if values:
             facets.append(Facet(cell, values[:SHOWN], max(others, 0)))
-    return Facets(facets, any(total > COUNTED for *_, total in found))
+    return Facets(facets, any(total == COUNTED for *_, total in found))
 
 
 def _value(cell: Cell, value: str | None, count: int, names: dict[Row, tuple[str, str]]) -> Value:

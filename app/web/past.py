@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import LiteralString
 
 from app.changes import versions
+from app.changes.rows import reading
 from app.database.catalog import Catalog
 from app.database.past import Moment, model_of, open_past
 from app.database.pool.session import Session
@@ -47,6 +48,12 @@ def read_moment(form: Form) -> Moment | None:
 def catalog_of(page: PageRequest, moment: Moment | None) -> Catalog:
     """The catalog of the present, or of the past, in which hardly a field is required."""
     return model_of(page.database.catalog) if moment else page.database.catalog
+
+
+async def state_of(page: PageRequest, moment: Moment, text: str) -> Past:
+    """The state of a moment.  Raises ServiceError as app.changes.rows.reading does."""
+    async with reading(page.database, page.company, moment) as connection:
+        return await read_state(connection, text)
 
 
 async def read_state(connection: Session, text: str) -> Past:

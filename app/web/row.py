@@ -23,7 +23,7 @@ from app.web.columns import Cell, columns, leading, name_of, places, usual
 from app.web.forms import Form
 from app.web.history import find_newest, last_name, unknown_row
 from app.web.page import PageRequest
-from app.web.past import Past, catalog_of, read_asof, read_moment, read_state, version_names
+from app.web.past import Past, catalog_of, read_asof, read_moment, read_state, state_of, version_names
 from app.web.reading import find_entity, read_page, with_references
 
 CHILDREN = 200  # child rows of each kind
@@ -137,6 +137,7 @@ async def missing_row(page: PageRequest, entity: Entity, id: int, form: Form, mo
         name=last_name(entity, [last], id),
         last=last,
         asof=form["asof"] if moment else None,
+        past=await state_of(page, moment, form["asof"]) if moment else None,
         versions=await version_names(page),
         actors=await display_names(page, [last.actor]),
     )

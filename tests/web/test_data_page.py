@@ -227,7 +227,7 @@ def test_facets_count_the_values_of_references_choices_and_days(anna: Visitor, s
 def test_facets_look_at_so_many_rows_and_so_long(anna: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.web.facets.COUNTED", 10)
     page = open_rows(anna)
-    assert sum(int(each.split()[-1]) for each in facet(page, "active")) == 11 and "Of the first" in page.text
+    assert sum(int(each.split()[-1]) for each in facet(page, "active")) == 10 and "Of the first" in page.text
     monkeypatch.setattr("app.web.facets.TIMEOUT", 1)
     monkeypatch.setattr(
         "app.web.facets.COUNTS", b"select pg_sleep(1) from (%(rows)s) as r where $%(shown)d <> '' and $%(days)d <> '{}'"
@@ -265,6 +265,7 @@ def test_a_deleted_row_has_a_page_that_leads_to_its_history(anna: Visitor, servi
     assert never.status == 404 and "the log has no changes of it" in never.text
     early = anna.get(f"/data/products/{id}?company=demo&asof=0")
     assert early.status == 404 and "did not exist as of 0" in early.text
+    assert "product GONE as of version 0." in early.one("//section[@aria-label='The past']//p[1]")
 
 
 def test_the_page_of_a_row_asks_for_its_moment_and_shows_a_wrong_one(anna: Visitor, service: Service) -> None:
@@ -428,7 +429,10 @@ def test_the_export_carries_the_moment(anna: Visitor, service: Service) -> None:
     [(version,)] = service.operator.rows("select last_id from bds.clocks where company_id = 'demo'")
     service.operator.write("demo", "update data.products set name = 'renamed' where code = 'P0005'")
     [export] = open_rows(anna, filter="code = 'P0005'", asof=str(version)).all("//a[text()='Export…']/@href")
-    assert "Product 5" in anna.get(export).one("//section[@aria-labelledby='preview-title']//tbody/tr")
+    form = anna.get(export)
+    assert "Product 5" in form.one("//section[@aria-labelledby='preview-title']//tbody/tr")
+    assert f"products as of version {version:,}," in form.one("//section[@aria-label='The past']//p[1]")
+    assert "opening" in form.all("//datalist/option/@value")
     assert b"Product 5" in anna.get(anna.get(export + "&do=download").location or "").reply.body
     assert anna.get(export.replace(f"asof={version}", "asof=soon")).problems[0].startswith("As of (UTC): ")
     service.operator.write("demo", "update data.products set name = 'Product 5' where code = 'P0005'")
