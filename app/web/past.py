@@ -34,8 +34,9 @@ class Past:
 
 
 def read_asof(page: PageRequest) -> str:
-    """What is asked for: `asof`, or `version` or `at` as /c has them, or `day`, a time that was picked."""
-    return next((text for name in ("asof", "version", "at", "day") if (text := page.query.get(name, "").strip())), "")
+    """What is asked for: `asof`, or `version` or `at` as /c has them, or `day`, a time that was picked; "" for now."""
+    given = (page.query.get(name, "").strip() for name in ("asof", "version", "at", "day"))
+    return next((text for text in given if text and text != "now"), "")
 
 
 def read_moment(form: Form) -> Moment | None:

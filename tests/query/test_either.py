@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 
 from app.database.catalog import Catalog
@@ -9,6 +11,10 @@ from app.errors import QueryError
 from app.query.check.either import read
 from app.query.check.options import EXPORT, parse_query
 from app.query.check.print_odata import filter_text
+from app.query.check.query import Query
+from app.query.check.tree import Expression
+from app.query.sql import statements as sql_statements
+from tests.query.conftest import Company
 
 READ = [
     ("price >= 10 and category = 'code:T'", False, "price ge 10 and category/code eq 'T'"),
@@ -57,6 +63,30 @@ def test_else_the_error_is_that_of_c_and_in_an_export_that_of_odata(
     with pytest.raises(QueryError) as raised:
         parse_query(catalog, catalog["products"], [("$filter", text)], takes=EXPORT)
     assert exported in raised.value.message
+
+
+ATOMS = ("barcode in ('4001','4003')", "barcode in ('4004',null)", "name in ('Drill')", "price in (0,12.5)", "active in (true)")
+SHARED = [*ATOMS, *(f"not ({each})" for each in ATOMS)]
+SHARED += [f"{left} {word} {right}" for left, right in combinations(SHARED, 2) for word in ("and", "or")]
+SHARED += [f"not ({each})" for each in SHARED[10:]]
+
+
+def test_a_text_that_both_accept_matches_the_same_rows_in_both_or_is_refused(acme: Company) -> None:
+    def codes(condition: Expression) -> list[str]:
+        query = Query(acme.catalog, products, filter=condition, select=(products.fields["code"],))
+        return [row for (row,) in acme.run(sql_statements.rows(query, "acme"))]
+
+    products, read_by_both = acme.catalog["products"], 0
+    for text in SHARED:
+        try:
+            found = read(acme.catalog, products, text)
+        except QueryError as error:
+            assert "not in" in error.message, text
+            continue
+        assert found is not None and not found.is_odata
+        read_by_both += 1
+        assert codes(found.condition(acme.catalog, products)) == codes(acme.query("products", filter=text).filter), text
+    assert read_by_both > len(SHARED) / 4
 
 
 def test_an_empty_text_is_no_condition_and_odata_itself_has_one_language(catalog: Catalog) -> None:

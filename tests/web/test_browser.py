@@ -421,7 +421,7 @@ def test_a_working_day_on_the_data_pages(page: Any, service: Service) -> None:
     page.click("tr.peek a.ref:text-is('UP')")
     page.wait_for_selector("tr.peek >> text=Above")
     assert page.url.endswith("q=DAY") and page.locator("tr.peek").count() == 1
-    page.click("tr.peek > td > a")
+    page.click("tr.peek [role=status] > a")
     page.wait_for_selector("h1:has-text('UP')")
     page.click("#moment summary")
     page.fill("#day", "2026-01-31T14:30")

@@ -309,8 +309,10 @@ function references() {
             const cell = Object.assign(document.createElement("td"), { colSpan: row.closest("table").rows[0].cells.length });
             const heading = Object.assign(document.createElement("a"), { href: link.href });
             heading.append(...title.childNodes);
-            cell.append(heading, fields);
-            cell.setAttribute("role", "status");
+            const said = document.createElement("div");
+            said.setAttribute("role", "status");
+            said.append(heading, fields);
+            cell.append(said);
             shown.replaceChildren(cell);
             if (!inside) row.after(shown);
         } catch {
