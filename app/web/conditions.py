@@ -35,6 +35,14 @@ class Condition:
         text = f"({self.text})" if OR.search(self.text) else self.text
         return f"{text} and {more}" if text else more
 
+    def without(self, test: str) -> str | None:
+        """The condition without a test that it has among others joined by `and`; None if it has no such test."""
+        parts = f" and {self.text} and "
+        before, found, after = parts.partition(f" and {self._translated(test)} and ")
+        if not found or (OR.search(self.text) and not before.endswith(")")):
+            return None
+        return f"{before} and {after}".removeprefix(" and ").removesuffix(" and ")
+
     def _translated(self, test: str) -> str:
         return filter_text(checked(self.catalog, self.entity, test)) if self.is_odata else test
 

@@ -82,7 +82,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         is_first=found.query is None or found.query.after is None,
         kept=kept,
         link=lambda **changed: addresses.link(page, entity, {**kept, **changed}, form.all("columns")),
-        narrowed=condition.narrowed,
+        condition=condition,
         test_of=equal_to,
         sorted_by=lambda cell: next((key for key in (cell.name, "-" + cell.name) if key == form["sort"]), ""),
         groupable=groups.groupable(cells),

@@ -5,6 +5,7 @@ They count the first COUNTED rows that match and end after TIMEOUT, so that they
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -12,14 +13,15 @@ from dataclasses import dataclass, replace
 
 import psycopg
 
+from app.database.catalog import Catalog
 from app.database.past import Moment
+from app.database.pool.session import Session
 from app.query.check.query import Query
 from app.query.sql import statements as sql_statements
-from app.web.columns import EXACT, Cell
-from app.web.conditions import equal_to, within
+from app.web.columns import EXACT, Cell, name_of, naming
+from app.web.conditions import checked, equal_to, within
 from app.web.page import PageRequest
 from app.web.past import reading_for
-from app.web.row_names import Row, row_names
 
 COUNTED = 10_000  # rows
 TIMEOUT = 500  # milliseconds
@@ -41,6 +43,8 @@ COUNTS = b"""
     where c.number <= $%(shown)d::int or c.name = any ($%(days)d::text[])
     order by c.number
 """
+Counted = tuple[str, str | None, int, int, int]  # column, value, rows with it, values of the column, rows in all
+Names = dict[str, dict[str, tuple[str, str]]]  # column -> id -> code, name
 PERIOD = re.compile(r"\d{4}-\d\d", re.ASCII)
 
 
@@ -84,43 +88,54 @@ async def count_facets(page: PageRequest, query: Query, moment: Moment | None, c
     try:
         async with reading_for(page, moment, TIMEOUT) as connection:
             found = await (await connection.raw.execute(text, values)).fetchall()
+            names = {
+                cell.field.name: await _names(connection, page.company, query.catalog, cell.step.target, found, cell.field.name)
+                for cell in wanted
+                if cell.step
+            }
     except psycopg.errors.QueryCanceled:
         return None
-    return await _named(page, wanted, found)
+    facets = [_facet(cell, [each for each in found if each[0] == cell.field.name], names) for cell in wanted]
+    return Facets([each for each in facets if each.values], any(rows == COUNTED for *_, rows in found))
 
 
-async def _named(page: PageRequest, cells: Sequence[Cell], found: Sequence[tuple[str, str | None, int, int, int]]) -> Facets:
-    """The facets of counted values, those of references by code and name."""
-    targets = {cell.field.name: cell.step.target for cell in cells if cell.step}
-    rows = [(targets[name], int(value)) for name, value, *_ in found if name in targets and value]
-    names = await row_names(page, rows)
-    facets = []
-    for cell in cells:
-        counts = [(value, count) for name, value, count, *_ in found if name == cell.field.name]
-        if cell.is_day:
-            values = _periods(cell, counts)
-            others = len(values) - SHOWN
-        else:
-            values = [_value(cell, value, count, names) for value, count in counts]
-            others = next((distinct for name, _, _, distinct, _ in found if name == cell.field.name), 0) - SHOWN
-        if values:
-            facets.append(Facet(cell, values[:SHOWN], max(others, 0)))
-    return Facets(facets, any(total == COUNTED for *_, total in found))
+async def _names(
+    connection: Session, company: str, catalog: Catalog, target: str, found: Sequence[Counted], field: str
+) -> dict[str, tuple[str, str]]:
+    """(code, name), by id, of the rows to which a reference leads."""
+    ids = ",".join(value for name, value, *_ in found if name == field and value)
+    if not ids:
+        return {}
+    entity = catalog[target]
+    query = Query(catalog, entity, filter=checked(catalog, entity, f"id in ({ids})"), select=naming(entity), top=SHOWN)
+    statement = sql_statements.rows(query, company, EXACT)
+    rows = [json.loads(row) for (row,) in await (await connection.raw.execute(statement.text, statement.values)).fetchall()]
+    return {row["id"]: name_of(entity, row) for row in rows}
 
 
-def _value(cell: Cell, value: str | None, count: int, names: dict[Row, tuple[str, str]]) -> Value:
+def _facet(cell: Cell, counts: Sequence[Counted], names: Names) -> Facet:
+    if cell.is_day:
+        values = _periods(cell, counts)
+        others = len(values) - SHOWN
+    else:
+        values = [_value(cell, value, count, names) for _, value, count, *_ in counts]
+        others = (counts[0][3] if counts else 0) - SHOWN
+    return Facet(cell, values[:SHOWN], max(others, 0))
+
+
+def _value(cell: Cell, value: str | None, count: int, names: Names) -> Value:
     test = equal_to(cell, value)
     if value is None:
         return Value("none", "", count, test)
     if cell.step:
-        return Value(*names.get((cell.step.target, int(value)), (value, "")), count, test)
+        return Value(*names[cell.field.name].get(value, (value, "")), count, test)
     words = {"true": "yes", "false": "no"} if cell.field.type == "bool" else {"": "empty text"}
     return Value(words.get(value, value), "", count, test)
 
 
-def _periods(cell: Cell, counts: Sequence[tuple[str | None, int]]) -> list[Value]:
+def _periods(cell: Cell, counts: Sequence[Counted]) -> list[Value]:
     """The months of days, newest first; their years if there are many."""
-    months = Counter({value: count for value, count in counts if value and PERIOD.fullmatch(value)})
+    months = Counter({value: count for _, value, count, *_ in counts if value and PERIOD.fullmatch(value)})
     periods = months
     if len(months) > SHOWN:
         periods = Counter()

@@ -218,6 +218,9 @@ def test_facets_count_the_values_of_references_choices_and_days(anna: Visitor, s
     assert not facet(page, "name") and not facet(page, "updatedAt")
     fixings = anna.get(page.one("//aside//a[starts-with(., 'FIX')]/@href"))
     assert len(codes(fixings)) == 10 and fixings.typed("filter").startswith("price <= 30 and categoryId = ")
+    assert anna.get(fixings.one("//aside//a[@aria-current]/@href")).typed("filter") == "price <= 30"
+    both = anna.get(fixings.one("//aside//a[.='yes']/@href"))
+    assert both.all("//aside//a[@aria-current]") == ["yes", "FIX Fixings"] and len(codes(both)) == 10
     orders = open_rows(anna, "orders", asof="now")
     assert facet(orders, "orderDate") == ["2026-11 1"] and facet(orders, "status") == ["draft 1"]
     assert codes(anna.get(orders.one("//aside//a[.='2026-11']/@href"))) == ["O1"]
@@ -328,7 +331,7 @@ def test_rows_are_shown_as_of_a_version_or_a_time(anna: Visitor, service: Servic
         page = anna.get("/data/customers?" + urlencode({"company": "second", "asof": asof}))
         assert codes(page) == ["C9"] and "Old name" in page.text and "New name" not in page.text
         listed = anna.get("/data/orders?" + urlencode({"company": "second", "asof": asof, "filter": "customer = 'code:C9'"}))
-        assert "Old name" in listed.text, "references are of then"
+        assert "Old name" in listed.text and facet(listed, "customer") == ["C9 Old name 1"], "references are of then"
         then = anna.get(listed.all("//tbody/tr/th/a/@href")[0])
         assert "3.00" in then.text and "Old name" in then.text
         for shown in (page, listed, then):
