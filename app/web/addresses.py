@@ -11,6 +11,7 @@ from app.query.check.moments import NAME, absolute
 from app.query.check.print_odata import Unprintable, filter_text
 from app.query.check.query import Query
 from app.query.parse import where as parse_where
+from app.web.conditions import checked
 from app.web.forms import Form
 from app.web.groups import Groups
 from app.web.page import PageRequest
@@ -31,20 +32,34 @@ def of(
     """The addresses; None if the form has problems.  is_odata: whether the condition is written in OData's language."""
     if query is None or form.problems:
         return None
-    rows = None if is_odata or groups else _rows(page, entity, form)
+    found = search(entity, form["q"])
+    if is_odata and found:
+        found = filter_text(checked(query.catalog, entity, found))
+    text = _joined(form["filter"], found)
+    odata = text if is_odata else _printed(query)
+    return Addresses(
+        None if is_odata or groups else _rows(page, entity, form, text),
+        None if odata is None else _odata(page, entity, form, odata, groups),
+        None if groups else _export(page, entity, form, text if odata is None else odata),
+    )
+
+
+def _printed(query: Query) -> str | None:
+    """The condition in OData's language; None if it cannot say it."""
     try:
-        filter = filter_text(query.filter) if query.filter is not None else ""
+        return filter_text(query.filter) if query.filter is not None else ""
     except Unprintable:
-        return Addresses(rows, None, None)
-    odata = _odata(page, entity, form, filter, groups)
-    return Addresses(rows, odata, None if groups else _export(page, entity, form, filter))
+        return None
 
 
-def _rows(page: PageRequest, entity: Entity, form: Form) -> str:
-    conditions = [text for text in (form["filter"], search(entity, form["q"])) if text]
-    both = " and ".join(f"({text})" for text in conditions) if len(conditions) > 1 else "".join(conditions)
+def _joined(*conditions: str) -> str:
+    given = [text for text in conditions if text]
+    return " and ".join(f"({text})" for text in given) if len(given) > 1 else "".join(given)
+
+
+def _rows(page: PageRequest, entity: Entity, form: Form, filter: str) -> str:
     return f"/c/{page.company}/{entity.name}" + _query(
-        ("filter", both), ("sort", sort_by_field(entity, form["sort"])), *as_of(form["asof"]).items()
+        ("filter", filter), ("sort", sort_by_field(entity, form["sort"])), *as_of(form["asof"]).items()
     )
 
 

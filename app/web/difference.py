@@ -50,7 +50,7 @@ async def show_counts(page: PageRequest, form: Form) -> web.StreamResponse:
         page_size=NAMES,
         actors=await display_names(page, (each["actor"] for each in named["data"] if each["actor"])),
         address=_address(f"/c/{page.company}/diff", found, form),
-        base=_base(page),
+        base=page.base,
     )
 
 
@@ -77,7 +77,7 @@ async def show_rows(page: PageRequest) -> web.StreamResponse:
         next=found["data"][-1]["version"] if found and found["hasMore"] else None,
         is_first=not page.query.get("after"),
         address=_address(f"/c/{page.company}/{entity.name}", found, form),
-        base=_base(page),
+        base=page.base,
     )
 
 
@@ -117,7 +117,3 @@ def _body(answer: Any) -> dict[str, Any]:
 def _address(path: str, found: dict[str, Any] | None, form: Form) -> str | None:
     """The address that gives a program the same; None without an answer."""
     return f"{path}?{urlencode(_ends(form), safe=':')}" if found else None
-
-
-def _base(page: PageRequest) -> str:
-    return f"{page.request.scheme}://{page.request.host}"

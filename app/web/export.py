@@ -74,7 +74,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         preview=preview,
         preview_size=PREVIEW,
         url=url,
-        base=f"{page.request.scheme}://{page.request.host}",
+        base=page.base,
     )
 
 
