@@ -276,7 +276,10 @@ restoring a backup.""",
             argument("--output", "-o", metavar="FILE", help="file to write (standard output); it appears when it is complete"),
             *(
                 argument(
-                    f"--{name}", type=read_count if name in ("top", "skip") else str, metavar=name.upper(), help=f"OData's ${name}"
+                    f"--{name}",
+                    type=read_count if name in ("top", "skip") else str,
+                    metavar=name.upper(),
+                    help=f"OData's ${name}{', or a condition of /c' if name == 'filter' else ''}",
                 )
                 for name in commands.QUERY
             ),

@@ -83,7 +83,7 @@ EXPORT: Mapping[str, tuple[Schema, str]] = {
         "the format",
     ),
     "export": ({"type": "string", "const": "true"}, "must be true"),
-    "$filter": (TEXT, "a condition of OData"),
+    "$filter": (TEXT, "a condition of OData, or of /c"),
     "$select": (TEXT, "fields, separated by commas"),
     "$orderby": (TEXT, "fields, separated by commas, with asc or desc"),
     "$expand": (TEXT, "navigation properties, separated by commas"),

@@ -11,44 +11,65 @@ from app.query.check.moments import NAME, absolute
 from app.query.check.print_odata import Unprintable, filter_text
 from app.query.check.query import Query
 from app.query.parse import where as parse_where
+from app.web.conditions import checked
 from app.web.forms import Form
+from app.web.groups import Groups
 from app.web.page import PageRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Paths that give the same rows; of OData and the export None if OData cannot say the condition."""
+    """Paths that give the same rows, or groups; None where a language cannot say the condition, or has no groups."""
 
-    rows: str  # of /c
+    rows: str | None  # of /c
     odata: str | None
     export: str | None
 
 
-def of(page: PageRequest, entity: Entity, form: Form, query: Query | None) -> Addresses | None:
-    """The addresses; None if the form has problems."""
+def of(
+    page: PageRequest, entity: Entity, form: Form, query: Query | None, groups: Groups | None, *, is_odata: bool
+) -> Addresses | None:
+    """The addresses; None if the form has problems.  is_odata: whether the condition is written in OData's language."""
     if query is None or form.problems:
         return None
+    found = search(entity, form["q"])
+    if is_odata and found:
+        found = filter_text(checked(query.catalog, entity, found))
+    text = _joined(form["filter"], found)
+    odata = text if is_odata else _printed(query)
+    return Addresses(
+        None if is_odata or groups else _rows(page, entity, form, text),
+        None if odata is None else _odata(page, entity, form, odata, groups),
+        None if groups else _export(page, entity, form, text if odata is None else odata),
+    )
+
+
+def _printed(query: Query) -> str | None:
+    """The condition in OData's language; None if it cannot say it."""
     try:
-        filter = filter_text(query.filter) if query.filter is not None else ""
+        return filter_text(query.filter) if query.filter is not None else ""
     except Unprintable:
-        return Addresses(_rows(page, entity, form), None, None)
-    return Addresses(_rows(page, entity, form), _odata(page, entity, form, filter), _export(page, entity, form, filter))
+        return None
 
 
-def _rows(page: PageRequest, entity: Entity, form: Form) -> str:
-    conditions = [text for text in (form["filter"], search(entity, form["q"])) if text]
-    both = " and ".join(f"({text})" for text in conditions) if len(conditions) > 1 else "".join(conditions)
+def _joined(*conditions: str) -> str:
+    given = [text for text in conditions if text]
+    return " and ".join(f"({text})" for text in given) if len(given) > 1 else "".join(given)
+
+
+def _rows(page: PageRequest, entity: Entity, form: Form, filter: str) -> str:
     return f"/c/{page.company}/{entity.name}" + _query(
-        ("filter", both), ("sort", sort_by_field(entity, form["sort"])), *as_of(form["asof"]).items()
+        ("filter", filter), ("sort", sort_by_field(entity, form["sort"])), *as_of(form["asof"]).items()
     )
 
 
-def _odata(page: PageRequest, entity: Entity, form: Form, filter: str) -> str:
+def _odata(page: PageRequest, entity: Entity, form: Form, filter: str, groups: Groups | None) -> str:
     past = f"@{quote(absolute(form['asof']), safe=':')}" if form["asof"] else ""
+    path = f"/api/odata/{page.company}{past}/{entity.name}"
+    if groups:
+        return path + _query(("$apply", groups.apply), ("$filter", filter), ("$orderby", groups.orderby))
     fields = ",".join(field_of(entity, name) for name in form.all("columns"))
-    return f"/api/odata/{page.company}{past}/{entity.name}" + _query(
-        ("$filter", filter), ("$orderby", orderby(entity, form["sort"])), ("$select", fields)
-    )
+    return path + _query(("$filter", filter), ("$orderby", orderby(entity, form["sort"])), ("$select", fields))
 
 
 def _export(page: PageRequest, entity: Entity, form: Form, filter: str) -> str:
@@ -106,5 +127,9 @@ def search(entity: Entity, text: str) -> str:
         for field in entity.fields.values()
         if field.type == "text" and (field.unique or field.name in ("name", "description"))
     ]
-    pattern = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return " or ".join(f"{name} ilike {parse_where.quoted('%' + pattern + '%')}" for name in names)
+    return " or ".join(f"{name} ilike {parse_where.quoted('%' + literal(text) + '%')}" for name in names)
+
+
+def literal(text: str) -> str:
+    """A text as a part of a pattern of LIKE."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

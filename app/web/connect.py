@@ -65,7 +65,7 @@ def connect_page(page: PageRequest, form: Form, key: str | None = None) -> web.R
         form=form,
         key=key,
         expiries=EXPIRIES[:-1],
-        base=_base(page),
+        base=page.base,
         odata=_odata(page),
         entity="products" if "products" in page.database.catalog else next(iter(page.database.catalog.entities), "products"),
     )
@@ -97,9 +97,5 @@ def excel(url: str, company: str, entities: list[str]) -> str:
     return ODC.format(title=escape(company), url=escape(url), entities=escape(names))
 
 
-def _base(page: PageRequest) -> str:
-    return f"{page.request.scheme}://{page.request.host}"
-
-
 def _odata(page: PageRequest) -> str:
-    return f"{_base(page)}/api/odata/{page.company}"
+    return f"{page.base}/api/odata/{page.company}"

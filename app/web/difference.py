@@ -15,9 +15,10 @@ from app.query.check.moments import absolute
 from app.web.actors import display_names
 from app.web.addresses import as_of
 from app.web.changed_rows import changed_row, rows_within
-from app.web.data import find_entity
 from app.web.forms import Form
 from app.web.page import PageRequest
+from app.web.past import version_names
+from app.web.reading import find_entity
 from app.web.row_names import row_names
 
 PAGE = 50  # rows
@@ -49,7 +50,7 @@ async def show_counts(page: PageRequest, form: Form) -> web.StreamResponse:
         page_size=NAMES,
         actors=await display_names(page, (each["actor"] for each in named["data"] if each["actor"])),
         address=_address(f"/c/{page.company}/diff", found, form),
-        base=_base(page),
+        base=page.base,
     )
 
 
@@ -70,12 +71,13 @@ async def show_rows(page: PageRequest) -> web.StreamResponse:
         form=form,
         entity=entity,
         found=found,
+        versions=await version_names(page),
         rows=rows,
         names=await row_names(page, rows_within(rows)),
         next=found["data"][-1]["version"] if found and found["hasMore"] else None,
         is_first=not page.query.get("after"),
         address=_address(f"/c/{page.company}/{entity.name}", found, form),
-        base=_base(page),
+        base=page.base,
     )
 
 
@@ -115,7 +117,3 @@ def _body(answer: Any) -> dict[str, Any]:
 def _address(path: str, found: dict[str, Any] | None, form: Form) -> str | None:
     """The address that gives a program the same; None without an answer."""
     return f"{path}?{urlencode(_ends(form), safe=':')}" if found else None
-
-
-def _base(page: PageRequest) -> str:
-    return f"{page.request.scheme}://{page.request.host}"

@@ -22,6 +22,7 @@ from app.query.check.moments import absolute
 from app.web.addresses import as_of
 from app.web.forms import Form
 from app.web.page import PageRequest, see_other
+from app.web.past import Past, read_state, version_names
 
 OPTIONS = {"filter": "$filter", "orderby": "$orderby", "top": "$top"}
 FIELDS = ("entity", "format", "mapper", "since", "versions", "asof", *OPTIONS)
@@ -33,11 +34,15 @@ PREVIEW_TIMEOUT = 3_000  # milliseconds
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The first rows of an export, as CSV has them; count: the number of all, None if counting takes too long."""
+    """The first rows of an export, as CSV has them.
+
+    count: the number of all, None if counting takes too long; past: the state of which they are, None for the present.
+    """
 
     columns: list[str]
     rows: list[list[str]]
     count: int | None
+    past: Past | None
 
 
 async def show(page: PageRequest) -> web.StreamResponse:
@@ -65,10 +70,11 @@ async def show(page: PageRequest) -> web.StreamResponse:
         strays=strays,
         formats=FORMATS.values(),
         mappers=mappers,
+        versions=await version_names(page),
         preview=preview,
         preview_size=PREVIEW,
         url=url,
-        base=f"{page.request.scheme}://{page.request.host}",
+        base=page.base,
     )
 
 
@@ -103,7 +109,7 @@ async def read_preview(page: PageRequest, form: Form, entity: Entity) -> Preview
     top = export.query.top
     first = replace(export, query=replace(export.query, top=PREVIEW if top is None else min(top, PREVIEW)))
     lines: list[list[str]] = []
-    count = None
+    count = past = None
     try:
         async with page.database.snapshot(page.company) as connection:
             if export.moment:
@@ -111,6 +117,7 @@ async def read_preview(page: PageRequest, form: Form, entity: Entity) -> Preview
                     await open_past(connection, page.company, export.moment)
                 if form.problems:
                     return None
+                past = await read_state(connection, form["asof"])
             await connection.execute(f"set local statement_timeout = {PREVIEW_TIMEOUT}".encode())
             reader = Reader(connection, PREVIEW_TIMEOUT / 1000)
             text = b"".join([block async for block in to_csv.write(first, reader)]).decode("utf-8-sig")
@@ -118,7 +125,7 @@ async def read_preview(page: PageRequest, form: Form, entity: Entity) -> Preview
             (count,) = await reader.one(statements.count(export.query, page.company))
     except (psycopg.errors.QueryCanceled, TimeoutError):
         pass
-    return Preview(lines[0], lines[1:], count) if lines else None
+    return Preview(lines[0], lines[1:], count, past) if lines else None
 
 
 async def export_url(page: PageRequest, form: Form) -> str | None:

@@ -100,6 +100,11 @@ class PageRequest:
     def path_variables(self) -> dict[str, str]:
         return dict(self.request.match_info)
 
+    @property
+    def base(self) -> str:
+        """The service's URL, as the browser has it."""
+        return f"{self.request.scheme}://{self.request.host}"
+
     def offset(self) -> int:
         """The offset of a page of a list.  Raises ServiceError(malformed_request)."""
         return urls.read_page([("offset", self.query["offset"])] if self.query.get("offset") else [])[1]

@@ -25,6 +25,7 @@ from app.web import (
     login,
     mappers,
     overview,
+    row,
     undo,
     users,
 )
@@ -35,7 +36,7 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
     ("GET", "/", "read", overview.show),
     ("GET", "/data", "read", data.index),
     ("GET", "/data/{entity}", "read", data.show),
-    ("GET", "/data/{entity}/{row}", "read", data.row),
+    ("GET", "/data/{entity}/{row}", "read", row.show),
     ("GET", "/changes", "read", changes.show),
     ("POST", "/changes/revert", "import", undo.begin),
     ("GET", "/changes/{entity}/{row}", "read", history.show),
@@ -90,8 +91,9 @@ PAGES: tuple[tuple[str, str, Access, PageHandler], ...] = (
 # by path: the parameters of a page's URL besides `company` and `flash`
 PARAMETERS: Mapping[str, str] = {
     "/": "span offset",
-    "/data/{entity}": "q filter sort asof version at columns from",
-    "/data/{entity}/{row}": "asof version at",
+    "/data": "q",
+    "/data/{entity}": "q filter sort asof version at day columns from group sum",
+    "/data/{entity}/{row}": "asof version at day",
     "/changes": "entity operation row changeSet filter view after before",
     "/changes/{entity}/{row}": "offset",
     "/diff": "since until offset",

@@ -43,6 +43,8 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 BREAK_POINTS = re.compile(r"(?=[A-Z/.])")
+DECIMAL = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit, as a point
 UNITS = ((60.0, "min"), (3600.0, "h"), (86_400.0, "day"), (30.4 * 86_400, "month"), (365.25 * 86_400, "year"))
 
 
@@ -103,6 +105,20 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
+def amount(text: str, places: int = 0) -> str:
+    """Format a number's text with thousands separators, and with figure spaces in place of digits behind the point that it lacks.
+
+    A number in scientific notation, and one that is none, such as NaN, stays as it is.
+    """
+    shown = shown_decimal(text)
+    if not DECIMAL.fullmatch(shown):
+        return shown
+    whole, point, rest = shown.partition(".")
+    sign = whole[: whole.startswith("-")]
+    padding = (POINT_SPACE if places and not point else "") + FIGURE_SPACE * (places - len(rest))
+    return f"{sign}{int(whole.removeprefix('-')):,}{point}{rest}{padding}"
+
+
 def size(count: int) -> str:
     """Format a number of bytes in bytes, kB, MB, GB or TB."""
     amount = float(count)
@@ -158,8 +174,8 @@ def environment() -> Environment:
         "duration": duration,
         "number": number,
         "size": size,
+        "amount": amount,
         "value_text": value_text,
-        "decimal": shown_decimal,
         "lines": lines,
         "breakable": breakable,
     }

@@ -117,10 +117,10 @@ def test_formats_and_mappers(
         assert (code, out) == (0, ""), err
         code, out, err = bds("import", str(tmp_path / name), "--company", "other", "--entity", "units")
         assert code == 0 and out.splitlines()[1].split() == ["units", "0", "0", "0", "1", "0"], err
-    code, out, _ = bds(
-        "export", "units", "--company", "other", "--format", "csv", "--select", "code,name", "--filter", "code eq 'M1'"
-    )
-    assert (code, out.splitlines()) == (0, ["\ufeffcode,name", "M1,mapped"])
+    chosen = ("export", "units", "--company", "other", "--format", "csv", "--select", "code,name", "--filter")
+    for condition in ("code eq 'M1'", "code = 'M1' AND name LIKE 'm%'"):
+        code, out, _ = bds(*chosen, condition)
+        assert (code, out.splitlines()) == (0, ["\ufeffcode,name", "M1,mapped"])
     assert bds("export", "units", "--company", "other", "--format", "xsd")[1].startswith("<?xml")
 
 

@@ -122,7 +122,7 @@ def test_a_form_of_an_ended_session_leads_over_the_login_back_to_its_page_and_co
 def test_parameters_that_a_page_does_not_have_are_refused(anna: Visitor) -> None:
     for path, name in (
         ("/data/products", "price"),
-        ("/data", "q"),
+        ("/data", "filter"),
         ("/changes", "entities"),
         ("/imports", "limit"),
         ("/docs", "x"),

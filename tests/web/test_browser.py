@@ -397,6 +397,39 @@ def test_a_condition_is_completed_by_keyboard_alone(page: Any, service: Service)
     assert page.locator("tbody tr").count() == 1
 
 
+def test_a_working_day_on_the_data_pages(page: Any, service: Service) -> None:
+    """The key / searches, 20 rows stand in the window, a reference opens in place, a picked time is one of the browser's zone."""
+    write = service.operator.write
+    write("second", "insert into data.categories (code, name) values ('DAY', 'Days'), ('UP', 'Above')")
+    write("second", "update data.categories set parent_id = (select id from data.categories where code = 'UP') where code = 'DAY'")
+    many = "select 'DAY' || n, 'Day ' || n, (select id from data.categories where code = 'DAY') from generate_series(1, 30) n"
+    write("second", f"insert into data.products (code, name, category_id) {many}")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto("/changes?company=second")
+    page.keyboard.press("/")
+    page.keyboard.type("DAY1")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("section[aria-labelledby=in-products] a:text-is('DAY1')")
+    page.goto("/data/products?company=second&q=DAY")
+    seen = "[...document.querySelectorAll('tbody tr')].filter((row) => row.getBoundingClientRect().bottom <= innerHeight).length"
+    assert page.evaluate(seen) >= 20
+    page.evaluate("document.querySelector('.grid-box').scrollTo(0, 400)")
+    assert page.evaluate(
+        "document.elementFromPoint(60, document.querySelector('.grid-box').getBoundingClientRect().top + 12).closest('thead') !== null"
+    )
+    page.click("tbody tr:nth-child(3) a.ref")
+    page.click("tr.peek a.ref:text-is('UP')")
+    page.wait_for_selector("tr.peek >> text=Above")
+    assert page.url.endswith("q=DAY") and page.locator("tr.peek").count() == 1
+    page.click("tr.peek [role=status] > a")
+    page.wait_for_selector("h1:has-text('UP')")
+    page.click("#moment summary")
+    page.fill("#day", "2026-01-31T14:30")
+    assert re.fullmatch(r"2026-01-31T14:30[+-]\d\d:\d\d", page.input_value("#asof"))
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#asof") and page.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
 def test_companies_and_users_are_managed_by_keyboard_alone(page: Any, service: Service) -> None:
     service.operator.rows("select bds.set_access('anna@example.com', '{demo,second}', true)")
     page.goto("/companies?company=second")
@@ -430,7 +463,7 @@ def press(page: Any, *keys: str) -> None:
 
 
 PAGES = [
-    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units?asof=1", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/diff", "/diff?since=nope", "/diff?since=1", "/diff/units?since=1", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/imports/{undone}", "/imports/{dry}", "/mappers", "/mappers/axe", "/mappers/_new", "/docs", "/export", "/export?entity=units&columns=code&columns=price",
+    "/", "/data", "/data/units", "/data/units?filter=id%20%3E", "/data/units?asof=1", "/data?q=a", "/data/products?group=category&sum=price", "/data/units/code:AXE?asof=1", "/data/units/4712", "/connect", "/changes", "/changes?view=single", "/changes?filter=id%20%3E", "/changes/units/4712", "/diff", "/diff?since=nope", "/diff?since=1", "/diff/units?since=1", "/imports", "/imports/{import}", "/imports/{import}?code=required", "/imports/{undone}", "/imports/{dry}", "/mappers", "/mappers/axe", "/mappers/_new", "/docs", "/export", "/export?entity=units&columns=code&columns=price",
     "/export?do=url&entity=units&format=csv&filter=x", "/hooks", "/hooks/{hook}", "/hooks/{hook}/deliveries/{delivery}", "/keys", "/imports/none", "/account", "/companies", "/users", "/users/{user}", "/audit", "/login",
 ]  # fmt: skip
 
@@ -520,6 +553,7 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(chromium: Any, base: st
             url = path.format(**furnished)
             page.goto(url + ("&" if "?" in url else "?") + "company=second")
             page.evaluate(script)
+            page.evaluate("document.querySelectorAll('details.pop').forEach((each) => { each.open = true; })")
             for theme, size, rules in THEMES:  # of a page that is loaded once
                 page.set_viewport_size(size)
                 page.emulate_media(color_scheme=theme)

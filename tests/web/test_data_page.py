@@ -129,17 +129,131 @@ def test_a_damaged_address_of_a_page_shows_the_first_rows(anna: Visitor, token: 
     assert "$skiptoken" not in page.text
 
 
-def test_decimals_are_shown_as_exports_show_them(anna: Visitor, service: Service) -> None:
+def test_amounts_are_shown_as_exports_show_them_with_separators_and_one_below_another(anna: Visitor, service: Service) -> None:
     prices = {"D1": "12.5", "D2": "0.1234", "D3": "-7", "D4": "1000000.0500", "D5": "0"}
     for code, price in prices.items():
         service.operator.write("demo", f"insert into data.products (code, name, price) values ('{code}', 'decimal', {price})")
     page = open_rows(anna, filter="name = 'decimal'", columns=["code", "price"], sort="code")
-    shown = [each.split()[0] for each in page.all("//tbody/tr/td[1]")]
-    assert shown == ["12.50", "0.1234", "-7.00", "1000000.05", "0.00"]
+    texts = [text.strip("\n") for text in page.tree.xpath("//tbody/tr/td[1]/text()[normalize-space()]")]
+    assert texts == ["12.50\u2007\u2007", "0.1234", "-7.00\u2007\u2007", "1,000,000.05\u2007\u2007", "0.00\u2007\u2007"]
+    shown = [each.strip().replace(",", "") for each in texts]
     given = {"format": "html", "export": "true", "$filter": "name eq 'decimal'", "$orderby": "code", "$select": "price"}
     exported = html.document_fromstring(anna.get("/api/demo/products?" + urlencode(given)).reply.body.decode())
     assert [each.text_content() for each in exported.xpath("//tbody/tr/td")] == shown
     service.operator.write("demo", "delete from data.products where name = 'decimal'")
+
+
+def test_columns_have_types_in_words_and_rows_without_a_code_begin_with_their_owner(anna: Visitor) -> None:
+    kinds = open_rows(anna).all("//details[@id='columns']//label")
+    assert {"price number", "active true or false", "category categories", "updatedAt time"} <= set(kinds)
+    items = open_rows(anna, "orderItems")
+    assert items.all("//thead//th")[0] == "order" and items.all("//thead//th")[-1] == "id"
+    assert anna.get(items.all("//tbody/tr/th/a/@href")[0]).status == 200
+
+
+def test_one_search_finds_codes_and_names_of_all_entities(anna: Visitor, service: Service) -> None:
+    page = anna.get("/data?company=demo&q=HAM")
+    assert page.one("//section[@aria-labelledby='in-categories']//li") == "HAM Hammers"
+    assert page.all("//header//form[@role='search']//input[@type='search']/@name") == ["q"]
+    many = anna.get("/data?company=demo&q=P00")
+    assert many.all("//main//li/a")[0] == "P0001" and len(many.all("//section[@aria-labelledby='in-products']//li")) == 8
+    assert len(codes(anna.get(many.one("//a[.='all of them']/@href")))) == 50
+    service.operator.write("demo", "insert into data.units (code, name) values ('acme', 'first'), ('xacme', 'second')")
+    assert anna.get("/data?company=demo&q=acme").all("//main//li/a") == ["acme", "xacme", "C1"], (
+        "codes that begin with the text first"
+    )
+    service.operator.write("demo", "delete from data.units")
+    assert "Nothing has this code or name" in anna.get("/data?company=demo&q=50%25%25%25").text
+    assert "Secret" not in anna.get("/data?company=demo&q=SECRET").text
+
+
+def test_a_search_that_takes_long_says_where_it_ended(anna: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.web.search.PATIENCE", 0)
+    page = anna.get("/data?company=demo&q=P0077")
+    assert page.all("//main//li/a") == ["P0077"], "codes are found by their index"
+    assert "products has too many rows" in page.text and codes(anna.get(page.all("//a[.='search there alone']/@href")[2]))
+
+
+def test_a_row_is_found_by_a_lookup(anna: Visitor, service: Service) -> None:
+    page = anna.get("/data/customers/code:C1?company=demo")
+    assert page.one("//h1") == "C1 Acme"
+    assert anna.get(page.one("//a[.='History']/@href")).status == 200
+    assert [anna.get(f"/data/customers/{key}?company=demo").status for key in ("code:NONE", "name:Acme")] == [404, 400]
+    assert anna.get("/data/customers/code:C1?company=demo&asof=0").status == 404
+
+
+FILTERS = [
+    ("price ge 110 and category/code eq 'FIX'", ["P0111", "P0114", "P0117", "P0120"]),
+    ("startswith(name,'Product 11') or price lt 2", ["P0001", "P0011", *(f"P011{n}" for n in range(10))]),
+    ("price in (3,4) and category in ('code:FIX')", ["P0003"]),
+    ("orderItems/any(i: i/quantity gt 1)", ["P0001", "P0002"]),
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), FILTERS)
+def test_a_condition_is_written_in_either_language(anna: Visitor, service: Service, text: str, shown: list[str]) -> None:
+    page = open_rows(anna, filter=text, sort="code")
+    assert codes(page) == shown
+    [narrowed] = page.all(f"//tr[th='{shown[0]}']/td[@data-label='category']/a[@class='only']/@href")
+    assert set(codes(anna.get(narrowed))) <= set(shown)
+    odata = page.one("//input[@id='address-odata']/@value").partition("://")[2].partition("/")[2]
+    assert [row["code"] for row in service.ask("/" + odata).json["value"]] == shown
+    lines = anna.get(anna.get(page.one("//a[.='Export…']/@href") + "&do=download").location or "").reply.body.decode().splitlines()
+    direct = anna.get("/api/demo/products?" + urlencode({"format": "csv", "export": "true", "$filter": text, "$orderby": "code"}))
+    assert direct.reply.body.decode().splitlines() == lines and len(lines) == len(shown) + 1, "an export takes both as well"
+
+
+def test_a_condition_that_both_languages_read_otherwise_is_refused(anna: Visitor) -> None:
+    page = open_rows(anna, filter="not (barcode in ('x'))")
+    assert page.status == 400 and "rows without a value match in OData and not in /c" in page.problems[0]
+    assert "got 'gt'" in open_rows(anna, filter="price gt").problems[0], "what neither accepts has the error of /c"
+
+
+def facet(page: Page, name: str) -> list[str]:
+    return page.all(f"//aside//section[@aria-label='{name}']//li")
+
+
+def test_facets_count_the_values_of_references_choices_and_days(anna: Visitor, service: Service) -> None:
+    page = open_rows(anna, filter="price <= 30")
+    assert facet(page, "category") == ["HAM Hammers 20", "FIX Fixings 10"] and facet(page, "active") == ["yes 30"]
+    assert not facet(page, "name") and not facet(page, "updatedAt")
+    fixings = anna.get(page.one("//aside//a[starts-with(., 'FIX')]/@href"))
+    assert len(codes(fixings)) == 10 and fixings.typed("filter").startswith("price <= 30 and categoryId = ")
+    assert anna.get(fixings.one("//aside//a[@aria-current]/@href")).typed("filter") == "price <= 30"
+    both = anna.get(fixings.one("//aside//a[.='yes']/@href"))
+    assert both.all("//aside//a[@aria-current]") == ["yes", "FIX Fixings"] and len(codes(both)) == 10
+    orders = open_rows(anna, "orders", asof="now")
+    assert facet(orders, "orderDate") == ["2026-11 1"] and facet(orders, "status") == ["draft 1"]
+    assert codes(anna.get(orders.one("//aside//a[.='2026-11']/@href"))) == ["O1"]
+    assert facet(open_rows(anna, filter="price is null"), "category") == ["none 1"]
+
+
+def test_facets_look_at_so_many_rows_and_so_long(anna: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.web.facets.COUNTED", 10)
+    page = open_rows(anna)
+    assert sum(int(each.split()[-1]) for each in facet(page, "active")) == 10 and "Of the first" in page.text
+    monkeypatch.setattr("app.web.facets.TIMEOUT", 1)
+    monkeypatch.setattr(
+        "app.web.facets.COUNTS", b"select pg_sleep(1) from (%(rows)s) as r where $%(shown)d <> '' and $%(days)d <> '{}'"
+    )
+    page = open_rows(anna)
+    assert len(codes(page)) == 50 and not page.all("//aside")
+
+
+@pytest.mark.parametrize("text", ["price <= 30", "price le 30"])
+def test_groups_are_those_of_apply_with_sums_and_bars(anna: Visitor, service: Service, text: str) -> None:
+    page = open_rows(anna, filter=text, group="category", sum="price")
+    assert page.all("//table//tbody/tr") == ["HAM Hammers 20 300.00", "FIX Fixings 10 165.00"]
+    assert page.one("//tfoot/tr") == "all 30 465.00"
+    assert page.all("//tbody//rect/@width") == ["100.0", "100.0", "50.0", "55.0"]
+    path = page.one("//input[@id='address-odata']/@value").partition("://")[2].partition("/")[2]
+    groups = service.ask("/" + path).json["value"]
+    assert [(each["category"]["code"], each["rows"], each["sum"]) for each in groups] == [("HAM", 20, 300), ("FIX", 10, 165)]
+    rows = anna.get(page.one("//tbody//a[.='FIX']/@href"))
+    assert len(codes(rows)) == 10 and rows.typed("group") == ""
+    assert open_rows(anna, group="active").all("//table//tbody/tr")[0].startswith("yes 121")
+    wrong = open_rows(anna, group="price", sum="name")
+    assert wrong.status == 400 and len(wrong.problems) == 2
 
 
 def test_a_deleted_row_has_a_page_that_leads_to_its_history(anna: Visitor, service: Service) -> None:
@@ -155,6 +269,7 @@ def test_a_deleted_row_has_a_page_that_leads_to_its_history(anna: Visitor, servi
     assert never.status == 404 and "the log has no changes of it" in never.text
     early = anna.get(f"/data/products/{id}?company=demo&asof=0")
     assert early.status == 404 and "did not exist as of 0" in early.text
+    assert "product GONE as of version 0." in early.one("//section[@aria-label='The past']//p[1]")
 
 
 def test_the_page_of_a_row_asks_for_its_moment_and_shows_a_wrong_one(anna: Visitor, service: Service) -> None:
@@ -217,12 +332,27 @@ def test_rows_are_shown_as_of_a_version_or_a_time(anna: Visitor, service: Servic
         page = anna.get("/data/customers?" + urlencode({"company": "second", "asof": asof}))
         assert codes(page) == ["C9"] and "Old name" in page.text and "New name" not in page.text
         listed = anna.get("/data/orders?" + urlencode({"company": "second", "asof": asof, "filter": "customer = 'code:C9'"}))
-        assert "Old name" in listed.text, "references are of then"
+        assert "Old name" in listed.text and facet(listed, "customer") == ["C9 Old name 1"], "references are of then"
         then = anna.get(listed.all("//tbody/tr/th/a/@href")[0])
-        assert "3.00" in then.text and "Old name" in then.text and f"As of {asof}" in then.text
+        assert "3.00" in then.text and "Old name" in then.text
+        for shown in (page, listed, then):
+            check_banner(anna, shown, version)
+        grouped = anna.get("/data/orders?" + urlencode({"company": "second", "asof": asof, "group": "customer"}))
+        assert grouped.all("//table//tbody/tr") == ["C9 Old name 1"]
         for address in then.all("//input[starts-with(@id, 'address-')]/@value")[:2]:
             assert service.ask("/" + address.partition("://")[2].partition("/")[2], authorization=second(service)).status == 200
     assert "3.00" not in anna.get(f"/data/orders/{order}?company=second").text
+
+
+def check_banner(anna: Visitor, page: Page, version: int) -> None:
+    """A page of the past says which version it is, and leads to now, to what has changed since, to a name and to the way back."""
+    assert f"as of version {version:,}," in page.one("//section[@aria-label='The past']//p[1]")
+    now, since = page.all("//section[@aria-label='The past']//p[1]/a/@href")
+    assert "asof" not in now and not anna.get(now).all("//section[@aria-label='The past']")
+    assert anna.get(since).status == 200 and f"since={version}" in since
+    fields = page.tree.xpath("//section[@aria-label='The past']//form")
+    assert [dict(form.fields).get("do") or dict(form.fields).get("to") for form in fields] == ["name", str(version)]
+    assert dict(fields[1].fields)["dryRun"] == "true"
 
 
 def second(service: Service) -> str:
@@ -253,6 +383,10 @@ def test_moments_are_taken_as_people_and_as_programs_write_them(anna: Visitor, s
     empty += [anna.get(f"/data/products?company=demo&{text}") for text in ("version=0", "version=opening", "at=2020-01-01")]
     assert all(page.status == 200 and "There were no rows then" in page.text for page in empty)
     assert "There were no rows then" not in open_rows(anna, asof="now").text
+    assert "There were no rows then" in anna.get("/data/products?company=demo&asof=&day=2020-01-31T14:30").text, "a picked time"
+    offered = empty[0].all("//details[@id='moment']//a")
+    assert offered == ["now", "today", "yesterday", "-7d", "-30d", "opening"]
+    assert "There were no rows then" in anna.get(empty[0].one("//details[@id='moment']//a[.='opening']/@href")).text
     assert empty[4].typed("asof") == "0" and b"@opening/products" in empty[2].reply.body
     assert b"@yesterday" not in empty[0].reply.body
 
@@ -291,15 +425,19 @@ def test_what_is_shown_is_exported_and_read_over_odata(
 def test_a_condition_that_odata_lacks_says_so(anna: Visitor) -> None:
     page = open_rows(anna, filter="code like 'P_001'")
     assert codes(page) == ["P0001"]
-    assert not page.all("//a[text()='Export…']") and "OData has no such pattern" in page.text
+    assert "OData has no such pattern" in page.text
     assert len(page.all("//input[starts-with(@id, 'address-')]")) == 2
+    assert anna.get(page.one("//a[.='Export…']/@href")).all("//section[@aria-labelledby='preview-title']//tbody/tr")
 
 
 def test_the_export_carries_the_moment(anna: Visitor, service: Service) -> None:
     [(version,)] = service.operator.rows("select last_id from bds.clocks where company_id = 'demo'")
     service.operator.write("demo", "update data.products set name = 'renamed' where code = 'P0005'")
     [export] = open_rows(anna, filter="code = 'P0005'", asof=str(version)).all("//a[text()='Export…']/@href")
-    assert "Product 5" in anna.get(export).one("//section[@aria-labelledby='preview-title']//tbody/tr")
+    form = anna.get(export)
+    assert "Product 5" in form.one("//section[@aria-labelledby='preview-title']//tbody/tr")
+    assert f"products as of version {version:,}," in form.one("//section[@aria-label='The past']//p[1]")
+    assert "opening" in form.all("//datalist/option/@value")
     assert b"Product 5" in anna.get(anna.get(export + "&do=download").location or "").reply.body
     assert anna.get(export.replace(f"asof={version}", "asof=soon")).problems[0].startswith("As of (UTC): ")
     service.operator.write("demo", "update data.products set name = 'Product 5' where code = 'P0005'")

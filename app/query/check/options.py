@@ -15,6 +15,7 @@ from app.errors import QueryError, about
 from app.query.check.apply import GroupFilterChecker, GroupOrderChecker, Groups, check_apply
 from app.query.check.delta import MAX_PAGE, read_delta
 from app.query.check.delta import OPTIONS as TRACKED
+from app.query.check.either import odata_or_where
 from app.query.check.key import RowKey, read_key
 from app.query.check.odata import Aliases, ODataChecker
 from app.query.check.paging import paged
@@ -76,7 +77,7 @@ def parse_query(
     key: the text between the parentheses of a path to one row.
     member: the path's segment after the key: a navigation, whose rows are then queried, or a field, selected after the id.
     takes: the options that the path takes: COLLECTION, ROW (the default with a key), COUNT, VALUE, REFERENCES or EXPORT, whose
-    $select takes references by name as well.
+    $select takes references by name as well, and whose $filter takes the language of /c as well.
     page: the greatest number of rows that the client wants in an answer.
     tracks: whether the client wants a link to what changes later; None: the path has none.
 
@@ -147,7 +148,7 @@ def _both(first: Expression | None, second: Expression | None) -> Expression | N
 class _Reader:
     """Reads the options of one request.
 
-    references: whether $select takes a reference by its name, as well as by its field's.
+    references: whether $select takes a reference by its name as well, and $filter the language of /c, as exports do.
     joined: the joins that all conditions of the request need so far.
     """
 
@@ -181,12 +182,16 @@ class _Reader:
         select, links = _option(given, "$select", lambda text: _select(entity, text, self.references)) or (None, ())
         return replace(
             query,
-            filter=_both(query.filter, _option(given, "$filter", lambda text: checker.condition(parse_odata.parse_filter(text)))),
+            filter=_both(query.filter, _option(given, "$filter", lambda text: self.filter(checker, text))),
             select=select,
             links=links,
             expand=_option(given, "$expand", lambda text: self.expand(entity, text, level)) or (),
             order=_option(given, "$orderby", lambda text: checker.order(parse_odata.parse_orderby(text))) or (),
         )
+
+    def filter(self, checker: ODataChecker, text: str) -> Expression:
+        """A condition; in an export that of /c too."""
+        return odata_or_where(checker, text) if self.references else checker.condition(parse_odata.parse_filter(text))
 
     def group_query(self, query: Query, given: Given, groups: Groups, checker: ODataChecker) -> Query:
         """The query with its rows in groups, to which $filter and $orderby apply."""

@@ -248,13 +248,75 @@ function amount(bytes) {
     return bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-// Escape closes open confirmations.
+// Escape closes open confirmations and choices; a click elsewhere closes choices.
 function confirmations() {
     document.addEventListener("keydown", (event) => {
         if (event.key !== "Escape") return;
-        for (const each of $$("details.confirm[open]")) {
+        for (const each of $$("details:is(.confirm, .pop)[open]")) {
             each.open = false;
             each.querySelector("summary").focus();
+        }
+    });
+    document.addEventListener("click", ({ target }) => {
+        for (const each of $$("details.pop[open]")) if (!each.contains(target)) each.open = false;
+    });
+}
+
+// The key / leads to the search over all data.
+function searchKey() {
+    document.addEventListener("keydown", (event) => {
+        if (event.key !== "/" || event.ctrlKey || event.altKey || event.metaKey) return;
+        if (event.target.closest("input:not([type=checkbox], [type=radio]), select, textarea, [contenteditable]")) return;
+        const field = $$("[data-find]").find((each) => each.checkVisibility());
+        if (!field) return;
+        event.preventDefault();
+        field.select();
+    });
+}
+
+// A picked time is one of the browser's zone, and written with its distance from UTC; without this script it is in UTC.
+function pickedTimes() {
+    for (const field of $$("[data-picks]")) {
+        field.removeAttribute("name");
+        const zone = field.closest(".field").querySelector("[data-zone]");
+        zone.textContent = `(${Intl.DateTimeFormat().resolvedOptions().timeZone})`;
+        field.addEventListener("input", () => {
+            if (!field.value) return;
+            const minutes = -new Date(field.value).getTimezoneOffset();
+            const [hours, rest] = [Math.trunc(Math.abs(minutes) / 60), Math.abs(minutes) % 60].map((each) => `${each}`.padStart(2, "0"));
+            document.getElementById(field.dataset.picks).value = `${field.value}${minutes < 0 ? "-" : "+"}${hours}:${rest}`;
+        });
+    }
+}
+
+// A click on a reference in a table shows the row below it, a second one hides it; with another key or button it leads to its page.
+function references() {
+    document.addEventListener("click", async (event) => {
+        const link = event.target.closest("table a.ref, .peek a.ref");
+        if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+        event.preventDefault();
+        const row = link.closest("tr"), open = row.nextElementSibling;
+        const inside = row.classList.contains("peek") ? row : open?.classList.contains("peek") ? open : null;
+        if (inside && inside.dataset.of === link.href) return inside.remove();
+        try {
+            const answer = await fetch(link.href, { headers: { Accept: "text/html" } });
+            const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+            const [title, fields] = [page.querySelector("h1"), page.querySelector("#fields .facts")];
+            if (answer.redirected || !fields) throw new Error("not a row");
+            const shown = inside ?? document.createElement("tr");
+            shown.className = "peek";
+            shown.dataset.of = link.href;
+            const cell = Object.assign(document.createElement("td"), { colSpan: row.closest("table").rows[0].cells.length });
+            const heading = Object.assign(document.createElement("a"), { href: link.href });
+            heading.append(...title.childNodes);
+            const said = document.createElement("div");
+            said.setAttribute("role", "status");
+            said.append(heading, fields);
+            cell.append(said);
+            shown.replaceChildren(cell);
+            if (!inside) row.after(shown);
+        } catch {
+            location.assign(link.href);
         }
     });
 }
@@ -307,6 +369,9 @@ dependentFields();
 uploads();
 sessions();
 confirmations();
+searchKey();
+pickedTimes();
+references();
 replaceAddress();
 focusFirst();
 keepFresh();

@@ -1,0 +1,89 @@
+"""The condition of a page of rows, in either language, and the narrower ones to which its values lead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.database.catalog import Catalog, Entity
+from app.export.row_formats import shown_decimal
+from app.query.check.either import read
+from app.query.check.print_odata import filter_text
+from app.query.check.tree import Expression, Junction
+from app.query.check.where import WhereChecker
+from app.query.parse import where as parse_where
+from app.types import named
+from app.web.columns import Cell
+
+OR = re.compile(r"\bor\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What was typed, checked.  is_odata: whether it is written in OData's language."""
+
+    entity: Entity
+    catalog: Catalog
+    text: str
+    is_odata: bool
+
+    def narrowed(self, *tests: str) -> str:
+        """The condition as text, restricted by tests of /c, in the language in which it is written."""
+        more = " and ".join(self._translated(each) for each in tests)
+        text = f"({self.text})" if OR.search(self.text) else self.text
+        return f"{text} and {more}" if text else more
+
+    def without(self, test: str) -> str | None:
+        """The condition without a test that it has among others joined by `and`; None if it has no such test."""
+        parts = f" and {self.text} and "
+        before, found, after = parts.partition(f" and {self._translated(test)} and ")
+        if not found or (OR.search(self.text) and not before.endswith(")")):
+            return None
+        return f"{before} and {after}".removeprefix(" and ").removesuffix(" and ")
+
+    def _translated(self, test: str) -> str:
+        return filter_text(checked(self.catalog, self.entity, test)) if self.is_odata else test
+
+
+def read_condition(now: Catalog, catalog: Catalog, entity: Entity, text: str) -> tuple[Expression | None, bool]:
+    """A condition over a catalog, and whether it is OData's.  now: the present one, by which its language is told."""
+    found = read(now, now[entity.name], text)
+    return (found.condition(catalog, catalog[entity.name]), found.is_odata) if found else (None, False)
+
+
+def checked(catalog: Catalog, entity: Entity, text: str) -> Expression:
+    """A condition of /c.  Raises QueryError."""
+    node = parse_where.parse_filter(text)
+    assert node is not None
+    return WhereChecker(catalog, catalog[entity.name]).condition(node)
+
+
+def joined(conditions: Sequence[Expression]) -> Expression | None:
+    """The condition that all are true; None without any."""
+    return Junction(0, "bool", "and", tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
+
+
+def equal_to(cell: Cell, value: Any) -> str:
+    """The test of /c that a column has a value."""
+    return f"{cell.field.name} is null" if value is None else f"{cell.field.name} = {_constant(cell, value)}"
+
+
+def within(cell: Cell, period: str) -> str:
+    """The test of /c that a day or time lies in a month or year, 2026-11 or 2026."""
+    begin, month = (f"{period}-01", int(period[5:])) if len(period) > 4 else (f"{period}-01-01", 12)
+    end = f"{int(period[:4]) + month // 12:04d}-{month % 12 + 1:02d}-01"
+    return f"{cell.field.name} >= '{begin}'" + (f" and {cell.field.name} < '{end}'" if len(end) == 10 else "")
+
+
+def _constant(cell: Cell, value: Any) -> str:
+    if cell.step is not None:
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if cell.field.type == "bool":
+        return str(value)
+    if named(cell.field.type).kind == "decimal":
+        return shown_decimal(str(value))
+    return str(value) if named(cell.field.type).is_number else parse_where.quoted(str(value))

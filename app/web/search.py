@@ -1,0 +1,71 @@
+"""Search over the codes and names of all entities: rows whose code is or begins with the text, then those that contain it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import psycopg
+
+from app.database.catalog import Entity
+from app.query.check.query import Query
+from app.query.check.where import WhereChecker
+from app.query.parse import where as parse_where
+from app.query.sql import statements as sql_statements
+from app.web import addresses
+from app.web.columns import EXACT, name_of, naming
+from app.web.page import PageRequest
+from app.web.past import reading_for
+
+SHOWN = 8  # rows of an entity
+TIMEOUT = 400  # milliseconds for an entity
+PATIENCE = 2.0  # seconds for all
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Rows of an entity: id, code, name.  more: whether there are others; is_cut: whether the time ended before all were seen."""
+
+    entity: Entity
+    rows: list[tuple[int, str, str]]
+    more: bool
+    is_cut: bool
+
+
+async def search(page: PageRequest, text: str) -> list[Match]:
+    """The entities with rows that match, or that could not be searched in time."""
+    return [match async for match in _matches(page, text) if match.rows or match.is_cut]
+
+
+async def _matches(page: PageRequest, text: str) -> AsyncIterator[Match]:
+    end = monotonic() + PATIENCE
+    for entity in page.database.catalog.entities.values():
+        code = entity.identifying_field
+        if code is None or code.type != "text":
+            continue
+        begins = f"{code.name} like {parse_where.quoted(addresses.literal(text) + '%')}"
+        found = {row["id"]: row for row in await _rows(page, entity, begins, TIMEOUT) or []}
+        left = min(TIMEOUT, int((end - monotonic()) * 1000))
+        inside = await _rows(page, entity, addresses.search(entity, text), left) if left > 0 else None
+        found |= {row["id"]: row for row in inside or []}
+        rows = [(int(id), *name_of(entity, row)) for id, row in found.items()]
+        rows.sort(key=lambda row: (row[1] != text, not row[1].startswith(text), row[1]))
+        yield Match(entity, rows[:SHOWN], len(rows) > SHOWN, inside is None)
+
+
+async def _rows(page: PageRequest, entity: Entity, condition: str, timeout: int) -> list[dict[str, Any]] | None:
+    """The first rows that match a condition of /c, SHOWN and one more; None if the time ends before."""
+    node = parse_where.parse_filter(condition)
+    assert node is not None
+    catalog = page.database.catalog
+    query = Query(catalog, entity, filter=WhereChecker(catalog, entity).condition(node), select=naming(entity), top=SHOWN + 1)
+    statement = sql_statements.rows(query, page.company, EXACT)
+    try:
+        async with reading_for(page, None, timeout) as connection:
+            found = await (await connection.raw.execute(statement.text, statement.values)).fetchall()
+    except psycopg.errors.QueryCanceled:
+        return None
+    return [json.loads(row) for (row,) in found]
