@@ -11,14 +11,14 @@
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('undo_{entity}(import bds.imports)', null, 'void',
 'puts the rows of revert_rows, compared with what is stored, into the tables of the import', $sql$
-begin
-    update pg_temp.feed_entities f
-    set columns = (
+declare
+    given text[] := (
         select array_remove(array[{each columns|, }case when bool_or(r.old ? {field:L}) then {field:L} end{end columns}], null)
-        from pg_temp.revert_rows r where r.entity = '{entity}' and r.existed)
-    where f.name = '{entity}';
+        from pg_temp.revert_rows r where r.entity = '{entity}' and r.existed);
+begin
+    update pg_temp.feed_entities f set columns = given where f.name = '{entity}';
     with compared as materialized (
-        select * from bds_import."compared_{entity}"(import.company_id, import.is_forced)
+        select * from bds_import."compared_{entity}"(import.company_id, import.is_forced, given)
     ),
     refused as (
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -46,7 +46,7 @@ begin
     perform bds_feed.filled(import, 'map_{entity}'), bds_feed.filled(import, 'diff_{entity}');
 end$sql$),
 
-('compared_{entity}(company text, is_forced boolean)', null,
+('compared_{entity}(company text, is_forced boolean, given text[])', null,
 $sql$table ("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text
     {each columns}, {column:I} {type}{end columns})$sql$,
 'the rows of revert_rows with their new values, the action for that, and why it is refused', $sql$
@@ -60,12 +60,12 @@ left join {table} t on t.company_id = (select $1) and t.id = r.id
 cross join lateral (
     select
         {each columns|, }
-        case when r.known ? {field:L} then {was} else {kept} end as {column:I}
+        case when {field:L} = any ($3) and r.known ? {field:L} then {was} else {kept} end as {column:I}
         {end columns}
     offset 0
 ) v
 cross join lateral (
-    select {each columns| or }{stored} is distinct from v.{column:I}{end columns} as differs,
+    select {each columns| or }{field:L} = any ($3) and {stored} is distinct from v.{column:I}{end columns} as differs,
         false
         {each columns}
         or case when r.left_as ? {field:L} then {stored} is distinct from {left} else false end
@@ -182,7 +182,8 @@ begin
     where w.n = d."@ordinal";
 end$sql$),
 
-('odd_{entity}(company text)', null, 'table (n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text)',
+('odd_{entity}(company text, given text[])', null,
+'table (n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text)',
 'the rows that differ from their new values, with the first value that differs', $sql$
 select m.ordinal, t.id is not null, d.id is not null, v.field, v.wanted, v.found
 from pg_temp."map_{entity}" m
@@ -205,22 +206,27 @@ left join lateral (
 where not m.failed and case
     when d.id is null then t.id is not null
     when t.id is null then true
-    else {each columns| or }{stored} is distinct from d.{column:I} and k.known ? {field:L}{end columns}
+    else
+        {each columns| or }
+        {field:L} = any ($2) and {stored} is distinct from d.{column:I} and k.known ? {field:L}
+        {end columns}
 end$sql$),
 
 ('redo_{entity}(company text)', null, 'void',
 'marks the rows that differ from their new values to be written or deleted', $sql$
+declare
+    given constant text[] := (select f.columns from pg_temp.feed_entities f where f.name = '{entity}');
 begin
     update pg_temp."diff_{entity}" d set "@new" = null where d."@new" is not null;
     insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
     select '{entity}', r.id, 'undo', '{entity}', o.n
-    from bds_import."odd_{entity}"($1) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
+    from bds_import."odd_{entity}"($1, given) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
     update pg_temp."diff_{entity}" d
     set "@new" = not o.is_there
         {each columns}
         , {column:I} = case when o.is_there and k.known ? {field:L} is not true then {stored} else d.{column:I} end
         {end columns}
-    from bds_import."odd_{entity}"($1) o
+    from bds_import."odd_{entity}"($1, given) o
     join pg_temp.revert_rows r on r.n = o.n
     cross join lateral (select r.old - coalesce(r.erased, '{}')) as k (known)
     left join {table} t on t.company_id = (select $1) and t.id = r.id

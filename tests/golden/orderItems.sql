@@ -1664,7 +1664,7 @@ begin
     perform bds_feed.show_progress(import, 'comparing', 'orderItems', 3);
 end
 
-bds_import."compared_orderItems"(text,boolean) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, description text, quantity numeric, price numeric, order_id bigint, product_id bigint) language sql
+bds_import."compared_orderItems"(text,boolean,text[]) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, description text, quantity numeric, price numeric, order_id bigint, product_id bigint) language sql
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
     p.message as "@message", v.description, v.quantity, v.price, v.order_id, v.product_id
 from (
@@ -1674,15 +1674,15 @@ from (
 left join data.order_items t on t.company_id = (select $1) and t.id = r.id
 cross join lateral (
     select
-        case when r.known ? 'description' then (r.known ->> 'description')::text else t.description end as description
-,         case when r.known ? 'quantity' then (r.known ->> 'quantity')::numeric(19,6) else case when t.id is null then 1 else t.quantity end end as quantity
-,         case when r.known ? 'price' then (r.known ->> 'price')::numeric(19,4) else t.price end as price
-,         case when r.known ? 'orderId' then (r.known ->> 'orderId')::bigint else t.order_id end as order_id
-,         case when r.known ? 'productId' then (r.known ->> 'productId')::bigint else t.product_id end as product_id
+        case when 'description' = any ($3) and r.known ? 'description' then (r.known ->> 'description')::text else t.description end as description
+,         case when 'quantity' = any ($3) and r.known ? 'quantity' then (r.known ->> 'quantity')::numeric(19,6) else case when t.id is null then 1 else t.quantity end end as quantity
+,         case when 'price' = any ($3) and r.known ? 'price' then (r.known ->> 'price')::numeric(19,4) else t.price end as price
+,         case when 'orderId' = any ($3) and r.known ? 'orderId' then (r.known ->> 'orderId')::bigint else t.order_id end as order_id
+,         case when 'productId' = any ($3) and r.known ? 'productId' then (r.known ->> 'productId')::bigint else t.product_id end as product_id
     offset 0
 ) v
 cross join lateral (
-    select t.description is distinct from v.description or t.quantity is distinct from v.quantity or t.price is distinct from v.price or t.order_id is distinct from v.order_id or t.product_id is distinct from v.product_id as differs,
+    select 'description' = any ($3) and t.description is distinct from v.description or 'quantity' = any ($3) and t.quantity is distinct from v.quantity or 'price' = any ($3) and t.price is distinct from v.price or 'orderId' = any ($3) and t.order_id is distinct from v.order_id or 'productId' = any ($3) and t.product_id is distinct from v.product_id as differs,
         false
         or case when r.left_as ? 'description' then t.description is distinct from (r.left_as ->> 'description')::text else false end
         or case when r.left_as ? 'quantity' then t.quantity is distinct from (r.left_as ->> 'quantity')::numeric(19,6) else false end
@@ -2362,7 +2362,7 @@ begin
     );
 end
 
-bds_import."odd_orderItems"(text) returns TABLE(n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text) language sql
+bds_import."odd_orderItems"(text,text[]) returns TABLE(n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text) language sql
 select m.ordinal, t.id is not null, d.id is not null, v.field, v.wanted, v.found
 from pg_temp."map_orderItems" m
 join pg_temp.revert_rows r on r.n = m.ordinal
@@ -2398,7 +2398,12 @@ left join lateral (
 where not m.failed and case
     when d.id is null then t.id is not null
     when t.id is null then true
-    else t.description is distinct from d.description and k.known ? 'description' or t.quantity is distinct from d.quantity and k.known ? 'quantity' or t.price is distinct from d.price and k.known ? 'price' or t.order_id is distinct from d.order_id and k.known ? 'orderId' or t.product_id is distinct from d.product_id and k.known ? 'productId'
+    else
+        'description' = any ($2) and t.description is distinct from d.description and k.known ? 'description'
+ or         'quantity' = any ($2) and t.quantity is distinct from d.quantity and k.known ? 'quantity'
+ or         'price' = any ($2) and t.price is distinct from d.price and k.known ? 'price'
+ or         'orderId' = any ($2) and t.order_id is distinct from d.order_id and k.known ? 'orderId'
+ or         'productId' = any ($2) and t.product_id is distinct from d.product_id and k.known ? 'productId'
 end
 
 bds_import."paths_orderItems"() returns TABLE(ordinal bigint, path text, record text) language sql
@@ -2429,11 +2434,13 @@ begin
 end
 
 bds_import."redo_orderItems"(text) returns void language plpgsql
+declare
+    given constant text[] := (select f.columns from pg_temp.feed_entities f where f.name = 'orderItems');
 begin
     update pg_temp."diff_orderItems" d set "@new" = null where d."@new" is not null;
     insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
     select 'orderItems', r.id, 'undo', 'orderItems', o.n
-    from bds_import."odd_orderItems"($1) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
+    from bds_import."odd_orderItems"($1, given) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
     update pg_temp."diff_orderItems" d
     set "@new" = not o.is_there
         , description = case when o.is_there and k.known ? 'description' is not true then t.description else d.description end
@@ -2441,7 +2448,7 @@ begin
         , price = case when o.is_there and k.known ? 'price' is not true then t.price else d.price end
         , order_id = case when o.is_there and k.known ? 'orderId' is not true then t.order_id else d.order_id end
         , product_id = case when o.is_there and k.known ? 'productId' is not true then t.product_id else d.product_id end
-    from bds_import."odd_orderItems"($1) o
+    from bds_import."odd_orderItems"($1, given) o
     join pg_temp.revert_rows r on r.n = o.n
     cross join lateral (select r.old - coalesce(r.erased, '{}')) as k (known)
     left join data.order_items t on t.company_id = (select $1) and t.id = r.id
@@ -2541,14 +2548,14 @@ begin
 end
 
 bds_import."undo_orderItems"(bds.imports) returns void language plpgsql
-begin
-    update pg_temp.feed_entities f
-    set columns = (
+declare
+    given text[] := (
         select array_remove(array[case when bool_or(r.old ? 'description') then 'description' end, case when bool_or(r.old ? 'quantity') then 'quantity' end, case when bool_or(r.old ? 'price') then 'price' end, case when bool_or(r.old ? 'orderId') then 'orderId' end, case when bool_or(r.old ? 'productId') then 'productId' end], null)
-        from pg_temp.revert_rows r where r.entity = 'orderItems' and r.existed)
-    where f.name = 'orderItems';
+        from pg_temp.revert_rows r where r.entity = 'orderItems' and r.existed);
+begin
+    update pg_temp.feed_entities f set columns = given where f.name = 'orderItems';
     with compared as materialized (
-        select * from bds_import."compared_orderItems"(import.company_id, import.is_forced)
+        select * from bds_import."compared_orderItems"(import.company_id, import.is_forced, given)
     ),
     refused as (
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)

@@ -1749,7 +1749,7 @@ begin
     perform bds_feed.show_progress(import, 'comparing', 'products', 3);
 end
 
-bds_import.compared_products(text,boolean) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, code text, name text, description text, barcode text, price numeric, active boolean, category_id bigint, unit_id bigint) language sql
+bds_import.compared_products(text,boolean,text[]) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, code text, name text, description text, barcode text, price numeric, active boolean, category_id bigint, unit_id bigint) language sql
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
     p.message as "@message", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
 from (
@@ -1759,18 +1759,18 @@ from (
 left join data.products t on t.company_id = (select $1) and t.id = r.id
 cross join lateral (
     select
-        case when r.known ? 'code' then (r.known ->> 'code')::text else t.code end as code
-,         case when r.known ? 'name' then (r.known ->> 'name')::text else t.name end as name
-,         case when r.known ? 'description' then (r.known ->> 'description')::text else t.description end as description
-,         case when r.known ? 'barcode' then (r.known ->> 'barcode')::text else t.barcode end as barcode
-,         case when r.known ? 'price' then (r.known ->> 'price')::numeric(19,4) else t.price end as price
-,         case when r.known ? 'active' then (r.known ->> 'active')::boolean else case when t.id is null then true else t.active end end as active
-,         case when r.known ? 'categoryId' then (r.known ->> 'categoryId')::bigint else t.category_id end as category_id
-,         case when r.known ? 'unitId' then (r.known ->> 'unitId')::bigint else t.unit_id end as unit_id
+        case when 'code' = any ($3) and r.known ? 'code' then (r.known ->> 'code')::text else t.code end as code
+,         case when 'name' = any ($3) and r.known ? 'name' then (r.known ->> 'name')::text else t.name end as name
+,         case when 'description' = any ($3) and r.known ? 'description' then (r.known ->> 'description')::text else t.description end as description
+,         case when 'barcode' = any ($3) and r.known ? 'barcode' then (r.known ->> 'barcode')::text else t.barcode end as barcode
+,         case when 'price' = any ($3) and r.known ? 'price' then (r.known ->> 'price')::numeric(19,4) else t.price end as price
+,         case when 'active' = any ($3) and r.known ? 'active' then (r.known ->> 'active')::boolean else case when t.id is null then true else t.active end end as active
+,         case when 'categoryId' = any ($3) and r.known ? 'categoryId' then (r.known ->> 'categoryId')::bigint else t.category_id end as category_id
+,         case when 'unitId' = any ($3) and r.known ? 'unitId' then (r.known ->> 'unitId')::bigint else t.unit_id end as unit_id
     offset 0
 ) v
 cross join lateral (
-    select t.code is distinct from v.code or t.name is distinct from v.name or t.description is distinct from v.description or t.barcode is distinct from v.barcode or t.price is distinct from v.price or t.active is distinct from v.active or t.category_id is distinct from v.category_id or t.unit_id is distinct from v.unit_id as differs,
+    select 'code' = any ($3) and t.code is distinct from v.code or 'name' = any ($3) and t.name is distinct from v.name or 'description' = any ($3) and t.description is distinct from v.description or 'barcode' = any ($3) and t.barcode is distinct from v.barcode or 'price' = any ($3) and t.price is distinct from v.price or 'active' = any ($3) and t.active is distinct from v.active or 'categoryId' = any ($3) and t.category_id is distinct from v.category_id or 'unitId' = any ($3) and t.unit_id is distinct from v.unit_id as differs,
         false
         or case when r.left_as ? 'code' then t.code is distinct from (r.left_as ->> 'code')::text else false end
         or case when r.left_as ? 'name' then t.name is distinct from (r.left_as ->> 'name')::text else false end
@@ -2412,7 +2412,7 @@ begin
     );
 end
 
-bds_import.odd_products(text) returns TABLE(n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text) language sql
+bds_import.odd_products(text,text[]) returns TABLE(n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text) language sql
 select m.ordinal, t.id is not null, d.id is not null, v.field, v.wanted, v.found
 from pg_temp."map_products" m
 join pg_temp.revert_rows r on r.n = m.ordinal
@@ -2460,7 +2460,15 @@ left join lateral (
 where not m.failed and case
     when d.id is null then t.id is not null
     when t.id is null then true
-    else t.code is distinct from d.code and k.known ? 'code' or t.name is distinct from d.name and k.known ? 'name' or t.description is distinct from d.description and k.known ? 'description' or t.barcode is distinct from d.barcode and k.known ? 'barcode' or t.price is distinct from d.price and k.known ? 'price' or t.active is distinct from d.active and k.known ? 'active' or t.category_id is distinct from d.category_id and k.known ? 'categoryId' or t.unit_id is distinct from d.unit_id and k.known ? 'unitId'
+    else
+        'code' = any ($2) and t.code is distinct from d.code and k.known ? 'code'
+ or         'name' = any ($2) and t.name is distinct from d.name and k.known ? 'name'
+ or         'description' = any ($2) and t.description is distinct from d.description and k.known ? 'description'
+ or         'barcode' = any ($2) and t.barcode is distinct from d.barcode and k.known ? 'barcode'
+ or         'price' = any ($2) and t.price is distinct from d.price and k.known ? 'price'
+ or         'active' = any ($2) and t.active is distinct from d.active and k.known ? 'active'
+ or         'categoryId' = any ($2) and t.category_id is distinct from d.category_id and k.known ? 'categoryId'
+ or         'unitId' = any ($2) and t.unit_id is distinct from d.unit_id and k.known ? 'unitId'
 end
 
 bds_import.paths_products() returns TABLE(ordinal bigint, path text, record text) language sql
@@ -2495,11 +2503,13 @@ begin
 end
 
 bds_import.redo_products(text) returns void language plpgsql
+declare
+    given constant text[] := (select f.columns from pg_temp.feed_entities f where f.name = 'products');
 begin
     update pg_temp."diff_products" d set "@new" = null where d."@new" is not null;
     insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
     select 'products', r.id, 'undo', 'products', o.n
-    from bds_import."odd_products"($1) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
+    from bds_import."odd_products"($1, given) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
     update pg_temp."diff_products" d
     set "@new" = not o.is_there
         , code = case when o.is_there and k.known ? 'code' is not true then t.code else d.code end
@@ -2510,7 +2520,7 @@ begin
         , active = case when o.is_there and k.known ? 'active' is not true then t.active else d.active end
         , category_id = case when o.is_there and k.known ? 'categoryId' is not true then t.category_id else d.category_id end
         , unit_id = case when o.is_there and k.known ? 'unitId' is not true then t.unit_id else d.unit_id end
-    from bds_import."odd_products"($1) o
+    from bds_import."odd_products"($1, given) o
     join pg_temp.revert_rows r on r.n = o.n
     cross join lateral (select r.old - coalesce(r.erased, '{}')) as k (known)
     left join data.products t on t.company_id = (select $1) and t.id = r.id
@@ -2613,14 +2623,14 @@ begin
 end
 
 bds_import.undo_products(bds.imports) returns void language plpgsql
-begin
-    update pg_temp.feed_entities f
-    set columns = (
+declare
+    given text[] := (
         select array_remove(array[case when bool_or(r.old ? 'code') then 'code' end, case when bool_or(r.old ? 'name') then 'name' end, case when bool_or(r.old ? 'description') then 'description' end, case when bool_or(r.old ? 'barcode') then 'barcode' end, case when bool_or(r.old ? 'price') then 'price' end, case when bool_or(r.old ? 'active') then 'active' end, case when bool_or(r.old ? 'categoryId') then 'categoryId' end, case when bool_or(r.old ? 'unitId') then 'unitId' end], null)
-        from pg_temp.revert_rows r where r.entity = 'products' and r.existed)
-    where f.name = 'products';
+        from pg_temp.revert_rows r where r.entity = 'products' and r.existed);
+begin
+    update pg_temp.feed_entities f set columns = given where f.name = 'products';
     with compared as materialized (
-        select * from bds_import."compared_products"(import.company_id, import.is_forced)
+        select * from bds_import."compared_products"(import.company_id, import.is_forced, given)
     ),
     refused as (
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)

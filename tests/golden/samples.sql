@@ -2557,7 +2557,7 @@ begin
     perform bds_feed.show_progress(import, 'comparing', 'samples', 3);
 end
 
-bds_import.compared_samples(text,boolean) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, code text, words text, short character varying, padded character, mood text, feeling text, small smallint, whole integer, long bigint, amount numeric, free numeric, single real, double double precision, flag boolean, day date, clock time without time zone, at timestamp with time zone, span interval, key uuid, octets bytea, document jsonb, level integer) language sql
+bds_import.compared_samples(text,boolean,text[]) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, code text, words text, short character varying, padded character, mood text, feeling text, small smallint, whole integer, long bigint, amount numeric, free numeric, single real, double double precision, flag boolean, day date, clock time without time zone, at timestamp with time zone, span interval, key uuid, octets bytea, document jsonb, level integer) language sql
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
     p.message as "@message", v.code, v.words, v.short, v.padded, v.mood, v.feeling, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
 from (
@@ -2567,32 +2567,32 @@ from (
 left join data.samples t on t.company_id = (select $1) and t.id = r.id
 cross join lateral (
     select
-        case when r.known ? 'code' then (r.known ->> 'code')::text else t.code end as code
-,         case when r.known ? 'words' then (r.known ->> 'words')::text else t.words end as words
-,         case when r.known ? 'short' then (r.known ->> 'short')::character varying(4) else t.short end as short
-,         case when r.known ? 'padded' then ((r.known ->> 'padded')::bpchar)::character(4) else t.padded end as padded
-,         case when r.known ? 'mood' then case when pg_input_is_valid((r.known ->> 'mood')::text, 'data.mood') then (r.known ->> 'mood')::data.mood end::text else t.mood::text end as mood
-,         case when r.known ? 'feeling' then case when pg_input_is_valid((r.known ->> 'feeling')::text, 'data.feeling') then (r.known ->> 'feeling')::data.feeling end::text else t.feeling::text end as feeling
-,         case when r.known ? 'small' then (r.known ->> 'small')::smallint else t.small end as small
-,         case when r.known ? 'whole' then (r.known ->> 'whole')::integer else t.whole end as whole
-,         case when r.known ? 'long' then (r.known ->> 'long')::bigint else t.long end as long
-,         case when r.known ? 'amount' then (r.known ->> 'amount')::numeric(9,2) else t.amount end as amount
-,         case when r.known ? 'free' then (r.known ->> 'free')::numeric else t.free end as free
-,         case when r.known ? 'single' then (r.known ->> 'single')::real else t.single end as single
-,         case when r.known ? 'double' then (r.known ->> 'double')::double precision else t.double end as double
-,         case when r.known ? 'flag' then (r.known ->> 'flag')::boolean else t.flag end as flag
-,         case when r.known ? 'day' then (r.known ->> 'day')::date else t.day end as day
-,         case when r.known ? 'clock' then (r.known ->> 'clock')::time without time zone else t.clock end as clock
-,         case when r.known ? 'at' then (r.known ->> 'at')::timestamp with time zone else t.at end as at
-,         case when r.known ? 'span' then (r.known ->> 'span')::interval else t.span end as span
-,         case when r.known ? 'key' then (r.known ->> 'key')::uuid else t.key end as key
-,         case when r.known ? 'octets' then (r.known ->> 'octets')::bytea else t.octets end as octets
-,         case when r.known ? 'document' then (nullif(r.known -> 'document', 'null'))::jsonb else t.document end as document
-,         case when r.known ? 'level' then case when pg_input_is_valid((r.known ->> 'level')::text, 'data.level') then (r.known ->> 'level')::data.level end else t.level end as level
+        case when 'code' = any ($3) and r.known ? 'code' then (r.known ->> 'code')::text else t.code end as code
+,         case when 'words' = any ($3) and r.known ? 'words' then (r.known ->> 'words')::text else t.words end as words
+,         case when 'short' = any ($3) and r.known ? 'short' then (r.known ->> 'short')::character varying(4) else t.short end as short
+,         case when 'padded' = any ($3) and r.known ? 'padded' then ((r.known ->> 'padded')::bpchar)::character(4) else t.padded end as padded
+,         case when 'mood' = any ($3) and r.known ? 'mood' then case when pg_input_is_valid((r.known ->> 'mood')::text, 'data.mood') then (r.known ->> 'mood')::data.mood end::text else t.mood::text end as mood
+,         case when 'feeling' = any ($3) and r.known ? 'feeling' then case when pg_input_is_valid((r.known ->> 'feeling')::text, 'data.feeling') then (r.known ->> 'feeling')::data.feeling end::text else t.feeling::text end as feeling
+,         case when 'small' = any ($3) and r.known ? 'small' then (r.known ->> 'small')::smallint else t.small end as small
+,         case when 'whole' = any ($3) and r.known ? 'whole' then (r.known ->> 'whole')::integer else t.whole end as whole
+,         case when 'long' = any ($3) and r.known ? 'long' then (r.known ->> 'long')::bigint else t.long end as long
+,         case when 'amount' = any ($3) and r.known ? 'amount' then (r.known ->> 'amount')::numeric(9,2) else t.amount end as amount
+,         case when 'free' = any ($3) and r.known ? 'free' then (r.known ->> 'free')::numeric else t.free end as free
+,         case when 'single' = any ($3) and r.known ? 'single' then (r.known ->> 'single')::real else t.single end as single
+,         case when 'double' = any ($3) and r.known ? 'double' then (r.known ->> 'double')::double precision else t.double end as double
+,         case when 'flag' = any ($3) and r.known ? 'flag' then (r.known ->> 'flag')::boolean else t.flag end as flag
+,         case when 'day' = any ($3) and r.known ? 'day' then (r.known ->> 'day')::date else t.day end as day
+,         case when 'clock' = any ($3) and r.known ? 'clock' then (r.known ->> 'clock')::time without time zone else t.clock end as clock
+,         case when 'at' = any ($3) and r.known ? 'at' then (r.known ->> 'at')::timestamp with time zone else t.at end as at
+,         case when 'span' = any ($3) and r.known ? 'span' then (r.known ->> 'span')::interval else t.span end as span
+,         case when 'key' = any ($3) and r.known ? 'key' then (r.known ->> 'key')::uuid else t.key end as key
+,         case when 'octets' = any ($3) and r.known ? 'octets' then (r.known ->> 'octets')::bytea else t.octets end as octets
+,         case when 'document' = any ($3) and r.known ? 'document' then (nullif(r.known -> 'document', 'null'))::jsonb else t.document end as document
+,         case when 'level' = any ($3) and r.known ? 'level' then case when pg_input_is_valid((r.known ->> 'level')::text, 'data.level') then (r.known ->> 'level')::data.level end else t.level end as level
     offset 0
 ) v
 cross join lateral (
-    select t.code is distinct from v.code or t.words is distinct from v.words or t.short is distinct from v.short or t.padded is distinct from v.padded or t.mood::text is distinct from v.mood or t.feeling::text is distinct from v.feeling or t.small is distinct from v.small or t.whole is distinct from v.whole or t.long is distinct from v.long or t.amount is distinct from v.amount or t.free is distinct from v.free or t.single is distinct from v.single or t.double is distinct from v.double or t.flag is distinct from v.flag or t.day is distinct from v.day or t.clock is distinct from v.clock or t.at is distinct from v.at or t.span is distinct from v.span or t.key is distinct from v.key or t.octets is distinct from v.octets or t.document is distinct from v.document or t.level is distinct from v.level as differs,
+    select 'code' = any ($3) and t.code is distinct from v.code or 'words' = any ($3) and t.words is distinct from v.words or 'short' = any ($3) and t.short is distinct from v.short or 'padded' = any ($3) and t.padded is distinct from v.padded or 'mood' = any ($3) and t.mood::text is distinct from v.mood or 'feeling' = any ($3) and t.feeling::text is distinct from v.feeling or 'small' = any ($3) and t.small is distinct from v.small or 'whole' = any ($3) and t.whole is distinct from v.whole or 'long' = any ($3) and t.long is distinct from v.long or 'amount' = any ($3) and t.amount is distinct from v.amount or 'free' = any ($3) and t.free is distinct from v.free or 'single' = any ($3) and t.single is distinct from v.single or 'double' = any ($3) and t.double is distinct from v.double or 'flag' = any ($3) and t.flag is distinct from v.flag or 'day' = any ($3) and t.day is distinct from v.day or 'clock' = any ($3) and t.clock is distinct from v.clock or 'at' = any ($3) and t.at is distinct from v.at or 'span' = any ($3) and t.span is distinct from v.span or 'key' = any ($3) and t.key is distinct from v.key or 'octets' = any ($3) and t.octets is distinct from v.octets or 'document' = any ($3) and t.document is distinct from v.document or 'level' = any ($3) and t.level is distinct from v.level as differs,
         false
         or case when r.left_as ? 'code' then t.code is distinct from (r.left_as ->> 'code')::text else false end
         or case when r.left_as ? 'words' then t.words is distinct from (r.left_as ->> 'words')::text else false end
@@ -3201,7 +3201,7 @@ begin
     );
 end
 
-bds_import.odd_samples(text) returns TABLE(n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text) language sql
+bds_import.odd_samples(text,text[]) returns TABLE(n bigint, is_there boolean, is_wanted boolean, field text, wanted text, found text) language sql
 select m.ordinal, t.id is not null, d.id is not null, v.field, v.wanted, v.found
 from pg_temp."map_samples" m
 join pg_temp.revert_rows r on r.n = m.ordinal
@@ -3305,7 +3305,29 @@ left join lateral (
 where not m.failed and case
     when d.id is null then t.id is not null
     when t.id is null then true
-    else t.code is distinct from d.code and k.known ? 'code' or t.words is distinct from d.words and k.known ? 'words' or t.short is distinct from d.short and k.known ? 'short' or t.padded is distinct from d.padded and k.known ? 'padded' or t.mood::text is distinct from d.mood and k.known ? 'mood' or t.feeling::text is distinct from d.feeling and k.known ? 'feeling' or t.small is distinct from d.small and k.known ? 'small' or t.whole is distinct from d.whole and k.known ? 'whole' or t.long is distinct from d.long and k.known ? 'long' or t.amount is distinct from d.amount and k.known ? 'amount' or t.free is distinct from d.free and k.known ? 'free' or t.single is distinct from d.single and k.known ? 'single' or t.double is distinct from d.double and k.known ? 'double' or t.flag is distinct from d.flag and k.known ? 'flag' or t.day is distinct from d.day and k.known ? 'day' or t.clock is distinct from d.clock and k.known ? 'clock' or t.at is distinct from d.at and k.known ? 'at' or t.span is distinct from d.span and k.known ? 'span' or t.key is distinct from d.key and k.known ? 'key' or t.octets is distinct from d.octets and k.known ? 'octets' or t.document is distinct from d.document and k.known ? 'document' or t.level is distinct from d.level and k.known ? 'level'
+    else
+        'code' = any ($2) and t.code is distinct from d.code and k.known ? 'code'
+ or         'words' = any ($2) and t.words is distinct from d.words and k.known ? 'words'
+ or         'short' = any ($2) and t.short is distinct from d.short and k.known ? 'short'
+ or         'padded' = any ($2) and t.padded is distinct from d.padded and k.known ? 'padded'
+ or         'mood' = any ($2) and t.mood::text is distinct from d.mood and k.known ? 'mood'
+ or         'feeling' = any ($2) and t.feeling::text is distinct from d.feeling and k.known ? 'feeling'
+ or         'small' = any ($2) and t.small is distinct from d.small and k.known ? 'small'
+ or         'whole' = any ($2) and t.whole is distinct from d.whole and k.known ? 'whole'
+ or         'long' = any ($2) and t.long is distinct from d.long and k.known ? 'long'
+ or         'amount' = any ($2) and t.amount is distinct from d.amount and k.known ? 'amount'
+ or         'free' = any ($2) and t.free is distinct from d.free and k.known ? 'free'
+ or         'single' = any ($2) and t.single is distinct from d.single and k.known ? 'single'
+ or         'double' = any ($2) and t.double is distinct from d.double and k.known ? 'double'
+ or         'flag' = any ($2) and t.flag is distinct from d.flag and k.known ? 'flag'
+ or         'day' = any ($2) and t.day is distinct from d.day and k.known ? 'day'
+ or         'clock' = any ($2) and t.clock is distinct from d.clock and k.known ? 'clock'
+ or         'at' = any ($2) and t.at is distinct from d.at and k.known ? 'at'
+ or         'span' = any ($2) and t.span is distinct from d.span and k.known ? 'span'
+ or         'key' = any ($2) and t.key is distinct from d.key and k.known ? 'key'
+ or         'octets' = any ($2) and t.octets is distinct from d.octets and k.known ? 'octets'
+ or         'document' = any ($2) and t.document is distinct from d.document and k.known ? 'document'
+ or         'level' = any ($2) and t.level is distinct from d.level and k.known ? 'level'
 end
 
 bds_import.paths_samples() returns TABLE(ordinal bigint, path text, record text) language sql
@@ -3352,11 +3374,13 @@ begin
 end
 
 bds_import.redo_samples(text) returns void language plpgsql
+declare
+    given constant text[] := (select f.columns from pg_temp.feed_entities f where f.name = 'samples');
 begin
     update pg_temp."diff_samples" d set "@new" = null where d."@new" is not null;
     insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
     select 'samples', r.id, 'undo', 'samples', o.n
-    from bds_import."odd_samples"($1) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
+    from bds_import."odd_samples"($1, given) o join pg_temp.revert_rows r on r.n = o.n where not o.is_wanted;
     update pg_temp."diff_samples" d
     set "@new" = not o.is_there
         , code = case when o.is_there and k.known ? 'code' is not true then t.code else d.code end
@@ -3381,7 +3405,7 @@ begin
         , octets = case when o.is_there and k.known ? 'octets' is not true then t.octets else d.octets end
         , document = case when o.is_there and k.known ? 'document' is not true then t.document else d.document end
         , level = case when o.is_there and k.known ? 'level' is not true then t.level else d.level end
-    from bds_import."odd_samples"($1) o
+    from bds_import."odd_samples"($1, given) o
     join pg_temp.revert_rows r on r.n = o.n
     cross join lateral (select r.old - coalesce(r.erased, '{}')) as k (known)
     left join data.samples t on t.company_id = (select $1) and t.id = r.id
@@ -3442,14 +3466,14 @@ begin
 end
 
 bds_import.undo_samples(bds.imports) returns void language plpgsql
-begin
-    update pg_temp.feed_entities f
-    set columns = (
+declare
+    given text[] := (
         select array_remove(array[case when bool_or(r.old ? 'code') then 'code' end, case when bool_or(r.old ? 'words') then 'words' end, case when bool_or(r.old ? 'short') then 'short' end, case when bool_or(r.old ? 'padded') then 'padded' end, case when bool_or(r.old ? 'mood') then 'mood' end, case when bool_or(r.old ? 'feeling') then 'feeling' end, case when bool_or(r.old ? 'small') then 'small' end, case when bool_or(r.old ? 'whole') then 'whole' end, case when bool_or(r.old ? 'long') then 'long' end, case when bool_or(r.old ? 'amount') then 'amount' end, case when bool_or(r.old ? 'free') then 'free' end, case when bool_or(r.old ? 'single') then 'single' end, case when bool_or(r.old ? 'double') then 'double' end, case when bool_or(r.old ? 'flag') then 'flag' end, case when bool_or(r.old ? 'day') then 'day' end, case when bool_or(r.old ? 'clock') then 'clock' end, case when bool_or(r.old ? 'at') then 'at' end, case when bool_or(r.old ? 'span') then 'span' end, case when bool_or(r.old ? 'key') then 'key' end, case when bool_or(r.old ? 'octets') then 'octets' end, case when bool_or(r.old ? 'document') then 'document' end, case when bool_or(r.old ? 'level') then 'level' end], null)
-        from pg_temp.revert_rows r where r.entity = 'samples' and r.existed)
-    where f.name = 'samples';
+        from pg_temp.revert_rows r where r.entity = 'samples' and r.existed);
+begin
+    update pg_temp.feed_entities f set columns = given where f.name = 'samples';
     with compared as materialized (
-        select * from bds_import."compared_samples"(import.company_id, import.is_forced)
+        select * from bds_import."compared_samples"(import.company_id, import.is_forced, given)
     ),
     refused as (
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
