@@ -7,6 +7,8 @@ some records of an import failed.
 from __future__ import annotations
 
 import argparse
+import os
+import pwd
 import sys
 from collections.abc import Sequence
 
@@ -18,11 +20,13 @@ from app.cli.arguments import find_undecodable
 from app.cli.commands import fail
 from app.cli.parser import parser
 from app.config import Config
+from app.database.caller import acting
 from app.database.roles import MigrationError
 from app.errors import SQLSTATES, ServiceError
 from app.query.check.moments import RELATIVE
 from app.tasks import Stopped
 
+LONGEST_USER = 200  # characters, as of every actor
 IMPORTS = ("import list", "import show", "import revert")
 
 
@@ -38,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.version:
             stdio.write(f"bds {_version()}\n")
             return 0
-        code: int = options.command(options, Config.load())
+        with acting(_user()):
+            code: int = options.command(options, Config.load())
     except ServiceError as error:
         option = error.target if error.target and error.target.startswith("$") else None
         return fail(f"{option}: {error.message}" if option and option not in error.message else error.message)
@@ -74,6 +79,15 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     if problem:
         top.error(problem)
     return options
+
+
+def _user() -> str:
+    """The name of the system's user, the actor of what the command writes; empty if the system has none."""
+    try:
+        name = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
+    return name.encode("utf-8", "replace").decode()[:LONGEST_USER]
 
 
 def _version() -> str:

@@ -18,6 +18,7 @@ from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, refuse, 
 from app.mapper.language.expressions import INVALID
 from app.query.sql.conditions import sql_condition
 from app.wire.decoding import continue_arrays, has_control_escapes
+from app.wire.mending import NUMBER_MESSAGE, REFUSED_NUMBER
 
 COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"
 
@@ -175,10 +176,10 @@ class Rows:
         clean = row[:3]
         for slot, value in enumerate(row[3:], 3):
             if "\0" in value and slot == table.slots["id"]:
-                self.error(entity, ordinal, "id", "invalid_value", "text cannot hold the character U+0000")
+                self.error(entity, ordinal, "id", "invalid_value", _unstorable(value))
                 value = value.translate(_ERROR_ESCAPES)  # still an identity: the record is not taken for a new one
             elif "\0" in value:
-                self.error(entity, ordinal, table.columns[slot], "invalid_value", "text cannot hold the character U+0000")
+                self.error(entity, ordinal, table.columns[slot], "invalid_value", _unstorable(value))
                 value = ABSENT
             elif value is not ABSENT and value is not NULL:
                 value = (NULL + value if value.startswith(NULL) else value).translate(_ALL_ESCAPES)
@@ -287,6 +288,13 @@ def _slot(table: Table, member: str) -> int:
     if member in table.fixed:
         return IGNORED
     return table.slots.get(member, UNKNOWN)
+
+
+def _unstorable(text: str) -> str:
+    """Why PostgreSQL does not store a text with U+0000, which also stands for what app/wire/mending.py has replaced."""
+    if text == REFUSED_NUMBER:
+        return NUMBER_MESSAGE
+    return "text cannot hold the character U+0000, or half of a surrogate pair"
 
 
 def _kind(value: Any) -> str:

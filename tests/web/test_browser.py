@@ -245,7 +245,11 @@ def written(page: Any) -> list[str]:
 
 def test_an_error_of_a_mapper_is_shown_at_its_line(page: Any) -> None:
     page.goto("/mappers/_new?company=demo")
+    write(page, "type csv\nunits = 'row' { code = 'Code' nane = 'Name' }\n")
+    page.click("text=Save")
+    page.wait_for_selector(".problems >> text=There are 2 problems")
     page.fill("#name", "browser")
+    page.wait_for_selector(".problems >> text=There is a problem")
     write(page, "type csv\nunits = 'row' {\n    code = 'Code'\n    nane = 'Name'\n}\n")
     page.click("text=Save")
     page.wait_for_selector("[role=alert] >> text=units has no field nane")
@@ -256,7 +260,7 @@ def test_an_error_of_a_mapper_is_shown_at_its_line(page: Any) -> None:
     assert not page.is_visible("#text-wrong")
     write(page, "\n".join(written(page)).replace("nane", "name"))
     page.wait_for_selector("text=No errors.")
-    assert not page.locator(".line-problem").count()
+    assert not page.locator(".line-problem, .problems, #text-wrong, [aria-invalid=true]").count()
     page.click("text=Save")
     page.wait_for_selector("text=Mapper saved.")
     assert written(page)[3] == "    name = 'Name'"
@@ -574,10 +578,13 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(chromium: Any, base: st
 @pytest.mark.parametrize(("name", "content"), [
     ("units.csv", b"code,name\nCSV,from csv\n"), ("units.jsonl", b'{"code": "JSONL", "name": "from jsonl"}\n'), ("units.XML", b"<units><unit><code>XML</code><name>from xml</name></unit></units>"),
 ])  # fmt: skip
-def test_a_file_as_exported_is_imported_by_choosing_its_entity(page: Any, name: str, content: bytes) -> None:
+def test_the_name_of_a_file_as_exported_chooses_what_reads_it(page: Any, name: str, content: bytes) -> None:
     page.goto("/imports?company=demo")
-    page.select_option("#mapper", "entity:units")
+    page.set_input_files("#file", {"name": f"planets{name[5:]}", "mimeType": "", "buffer": content})
+    page.click("button.main")
+    page.wait_for_selector("[data-upload-error]:has-text('Choose the entity or the mapper')")
     page.set_input_files("#file", {"name": name, "mimeType": "", "buffer": content})
+    assert page.input_value("#mapper") == "entity:units"
     page.click("button.main")
     page.wait_for_url("**/imports/*-*")
     page.get_by_text("All records were applied.").wait_for(timeout=PATIENCE)
