@@ -15,7 +15,7 @@ from typing import Any
 from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError, ServiceError
 from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, refuse, remember, shape_of
-from app.mapper.language.expressions import INVALID
+from app.mapper.language.expressions import CODE, INVALID
 from app.query.sql.conditions import sql_condition
 from app.wire.decoding import continue_arrays, has_control_escapes
 from app.wire.mending import NUMBER_MESSAGE, REFUSED_NUMBER
@@ -226,6 +226,8 @@ class Rows:
             row[table.slots[member]], row[table.slots["@lookups"]] = self._condition(entity, ordinal, value)
         elif isinstance(value, str):
             row[table.slots[member]] = value
+        elif isinstance(value, dict) and INVALID in value:  # from a mapper
+            self.error(entity, ordinal, member, "invalid_directive", value[INVALID])
         else:
             self.error(entity, ordinal, member, "invalid_directive", f"expected text, got {_kind(value)}")
 
@@ -236,10 +238,11 @@ class Rows:
                 condition = sql_condition(self._catalog, self._catalog[entity], text)
                 lookups = [[each.entity, each.field, each.value] for each in condition.lookups]
                 return condition.sql, json.dumps(lookups, ensure_ascii=False) if lookups else ABSENT
-            problem = f"expected text, got {_kind(text)}"
+            given = text if isinstance(text, dict) else {}  # from a mapper
+            problem, code = given.get(INVALID, f"expected text, got {_kind(text)}"), given.get(CODE, "invalid_directive")
         except QueryError as error:
-            problem = str(error)
-        self.error(entity, ordinal, "@where", "invalid_directive", problem)
+            problem, code = str(error), "invalid_directive"
+        self.error(entity, ordinal, "@where", code, problem)
         return "false", ABSENT
 
     def error(self, entity: str, ordinal: int, name: str | None, code: str, message: str) -> None:
