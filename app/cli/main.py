@@ -19,7 +19,7 @@ from app.cli import stdio
 from app.cli.arguments import find_undecodable
 from app.cli.commands import fail
 from app.cli.parser import parser
-from app.config import Config
+from app.config import Config, unknown_settings
 from app.database.caller import acting
 from app.database.roles import MigrationError
 from app.errors import SQLSTATES, ServiceError
@@ -42,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.version:
             stdio.write(f"bds {_version()}\n")
             return 0
+        for warning in unknown_settings():
+            stdio.message(f"bds: {warning}")
         with acting(_user()):
             code: int = options.command(options, Config.load())
     except ServiceError as error:
@@ -71,7 +73,9 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     for at in range(len(words) - 1, 0, -1):
         if RELATIVE.fullmatch(words[at]) and words[at - 1].startswith("--"):  # argparse would take -7d for an option
             words[at - 1 : at + 1] = [f"{words[at - 1]}={words[at]}"]
-    options = top.parse_args(words)
+    options, unknown = top.parse_known_args(words)
+    if unknown:
+        options.refuse_unknown(unknown)
     if options.command is None and not options.version:
         top.print_help()
         raise SystemExit(0)

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.processes
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+ONE_LINE = 50  # pixels
 PATIENCE = 60_000  # milliseconds
 
 
@@ -301,7 +302,9 @@ def test_the_editor_completes_and_inserts_words_by_keyboard_alone(page: Any) -> 
 
 
 def test_a_request_is_tried_on_the_page_of_the_description(page: Any) -> None:
+    page.emulate_media(color_scheme="dark")
     page.goto("/docs?company=demo")
+    assert "invert" in page.evaluate("getComputedStyle(document.querySelector('.swagger')).filter"), "it is dark in the dark theme"
     page.locator(".opblock-summary", has_text="Register a hook").click()
     page.click("text=Try it out")
     page.fill("textarea.body-param__text", '{"entity": "units", "url": "http://127.0.0.1:9/x", "action": "webhook"}')
@@ -568,11 +571,27 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(chromium: Any, base: st
                     for each in wrong
                     if (path, each["id"]) not in SWAGGER
                 ]
+                height = page.evaluate("document.querySelector('header.top')?.offsetHeight ?? 0")
+                if size == PHONE and height > ONE_LINE:
+                    found.append((path, f"{theme} {size['width']}", "the header has more than one line", height))
                 width = page.evaluate("document.documentElement.scrollWidth")
                 if width > size["width"]:
                     found.append((path, f"{theme} {size['width']}", "scrolls sideways", width))
         context.close()
     assert not found
+
+
+def test_a_phone_has_the_pages_and_the_account_in_a_menu(page: Any) -> None:
+    page.set_viewport_size(PHONE)
+    page.goto("/?company=second")
+    assert not page.is_visible("nav >> text=Imports") and not page.is_visible("text=Sign out")
+    page.click("button:has-text('Menu')")
+    page.click("nav >> text=Imports")
+    page.wait_for_url("**/imports?company=second")
+    page.click("button:has-text('Menu')")
+    assert page.is_visible("#menu >> text=Sign out")
+    page.click("#menu >> text=Account")
+    page.wait_for_url("**/account?company=second")
 
 
 @pytest.mark.parametrize(("name", "content"), [
