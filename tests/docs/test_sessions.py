@@ -50,7 +50,7 @@ DIFFERS = (
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID"),
     (r"whsec_[A-Za-z0-9+/=]+", "SECRET"),
     (r"127\.0\.0\.1:\d+", "HOST"),
-    (rf'"actor":"({re.escape(USER)}|anna)"|^ ({re.escape(USER)}|anna) +\|', "ACTOR"),  # who runs the commands
+    (rf'(?m)"actor":"({re.escape(USER)}|anna)"|^ ({re.escape(USER)}|anna) +\|', "ACTOR"),  # who runs the commands
     (r'"rowId":"\d+"', "ROW"),  # rows of one import are logged in no order
 )
 BROKEN = ((r"\n", ""), (r", +", ","), ("\ufeff", ""))  # long lines are broken to be read; a byte order mark does not show
