@@ -23,14 +23,24 @@ OPEN = re.compile(rb"\\(?:%(high)b%(hex)b{2}(?:\\(?:u%(hex)b{0,3})?)?|u%(hex)b{0
 EXPONENT = re.compile(rb"[eE][-+]?[0-9]{18}")  # Decimal takes fewer digits
 _INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # the rest of a string
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[-+.0-9][-+.0-9eE]*+', re.DOTALL)
+_DIGITS, _IS_DIGIT = b"0" * 18, bytes(48 if 48 <= each < 58 else 32 for each in range(256))  # as many as EXPONENT has
 _MARK = b'"\\u0000number"'
 
 
 def mended(block: bytes, longest: int = LONGEST_NUMBER, *, inside: bool = False) -> bytes:
     """Return a block of JSON with the replacements.  inside: whether it begins inside a string."""
+    if has_half(block):
+        block = _ESCAPES.sub(lambda escape: b"\\u0000" if escape["half"] else escape[0], block)
+    if not may_have_odd_number(block):
+        return block
     start = _INSIDE.match(block) if inside else None
     end = start.end() if start else 0
-    return _without_halves(block[:end]) + _TOKEN.sub(lambda token: _replaced(token[0], longest), block[end:])
+    return block[:end] + _TOKEN.sub(lambda token: _replaced(token[0], longest), block[end:])
+
+
+def may_have_odd_number(data: bytes) -> bool:
+    """Whether there may be a number that is replaced: only few texts have that many digits in a row."""
+    return _DIGITS in data.translate(_IS_DIGIT)
 
 
 def has_half(data: bytes) -> bool:
@@ -44,10 +54,5 @@ def refused_number(length: int) -> bytes:
 
 
 def _replaced(token: bytes, longest: int) -> bytes:
-    if token.startswith(b'"'):
-        return _without_halves(token)
-    return refused_number(len(token)) if len(token) > longest or EXPONENT.search(token) else token
-
-
-def _without_halves(text: bytes) -> bytes:
-    return _ESCAPES.sub(lambda escape: b"\\u0000" if escape["half"] else escape[0], text) if SURROGATE.search(text) else text
+    is_odd = not token.startswith(b'"') and (len(token) > longest or EXPONENT.search(token))
+    return refused_number(len(token)) if is_odd else token

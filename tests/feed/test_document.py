@@ -131,7 +131,6 @@ def is_valid(data: bytes) -> bool:
     try:
         text = data.decode()
         members = json.loads(text, parse_constant=refuse, object_pairs_hook=list)  # a list keeps repeated names
-        json.dumps(members, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, UnicodeError):
         return False
     return True
@@ -245,7 +244,7 @@ CONTINUED = [
 @pytest.mark.parametrize(("text", "record"), CONTINUED)
 def test_a_repeated_array_of_a_record_continues(text: str, record: dict[str, Any]) -> None:
     block = text.encode()
-    assert continue_arrays(block, decode(block), {"items", "parts"}) == record
+    assert continue_arrays(block, decode(block)[0], {"items", "parts"}) == record
 
 
 def test_numbers_keep_every_digit() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from app.wire.mending import EXPONENT, LONGEST_NUMBER, OPEN, has_half, mended, refused_number
+from app.wire.mending import EXPONENT, LONGEST_NUMBER, OPEN, has_half, may_have_odd_number, mended, refused_number
 
 NUMBER = b"0123456789+-.eE"
 
@@ -50,9 +50,12 @@ class Guard:
         return self._inside ^ bool(plain.count(b'"') % 2)
 
     def _mended(self, data: bytes) -> bytes:
-        if has_half(data) or EXPONENT.search(data) or _has_long_run(data):
-            return mended(data, inside=self._inside)
-        return data
+        return mended(data, inside=self._inside) if has_half(data) or _has_odd_number(data) else data
+
+
+def _has_odd_number(data: bytes) -> bool:
+    """Whether there may be a number that is too long or has a huge exponent."""
+    return may_have_odd_number(data) and (EXPONENT.search(data) is not None or _has_long_run(data))
 
 
 def _has_long_run(data: bytes) -> bool:
