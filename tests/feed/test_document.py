@@ -130,7 +130,7 @@ def is_valid(data: bytes) -> bool:
 
     try:
         text = data.decode()
-        members = json.loads(text, parse_constant=refuse, object_pairs_hook=list)  # a list keeps repeated names
+        json.loads(text, parse_constant=refuse, object_pairs_hook=list)  # a list keeps repeated names
     except (ValueError, UnicodeError):
         return False
     return True
