@@ -7,6 +7,7 @@ app/mapper/sources/open.py, too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -101,3 +102,15 @@ def begun_by(start: bytes) -> Format:
     """The format in which an import reads a file that begins with these bytes: CSV unless another one is recognized."""
     text = start.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n")
     return next((each for each in READABLE if each.starts and (start if each.is_binary else text).startswith(each.starts)), CSV)
+
+
+def of_file(name: str) -> Format | None:
+    """The format in which an import with an entity reads a file, by the ending of its name; None for any other file."""
+    ending = re.search(r"\.([a-z]+)(?:\.gz|\.zst)?$", name, re.IGNORECASE)
+    return next((each for each in READABLE if ending and ending[1].lower() in (each.extension, *each.aliases)), None)
+
+
+def entity_of_file(name: str) -> str | None:
+    """The word with which a file's name begins, as an export names its file: products.csv, products (1).csv, products-2026.csv."""
+    word = re.match(r"[A-Za-z]\w*(?=[^\w])", re.split(r"[/\\]", name)[-1], re.ASCII)
+    return word[0] if word else None

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from app.config import Config
+from app.config import MISSPELT, Config, distance, unknown_settings
 
 
 def test_numbers_and_lists_of_numbers() -> None:
@@ -94,3 +94,26 @@ def test_an_error_names_the_wrong_network() -> None:
 def test_a_value_is_converted(name: str, value: str, expected: object) -> None:
     config = Config.load({name: value})
     assert getattr(config, next(each.name for each in fields(config) if each.metadata["name"] == name)) == expected
+
+
+@pytest.mark.parametrize(("name", "near"), [
+    ("BDS_WEBHOOK_WINDW", "BDS_WEBHOOK_WINDOW"), ("BDS_WEBHOOK_WIDNWO", "BDS_WEBHOOK_WINDOW"), ("BDS_SECRETS", "BDS_SECRET"),
+    ("BDS_DATABASEURL", "BDS_DATABASE_URL"), ("BDS_POOL_SZ", "BDS_POOL_SIZE"),
+])  # fmt: skip
+def test_a_misspelt_setting_is_an_error_that_names_the_right_one(name: str, near: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        unknown_settings({name: "1"})
+    assert str(refused.value) == f"{name}: no such setting, did you mean {near}?"
+
+
+def test_an_unknown_setting_is_a_warning_that_names_the_nearest() -> None:
+    others = ("BDS_TEST_X", "BDS_SERVICE_HOST", "BDS_PORT", "BDS_PORT_8080_TCP", "OTHER", "BDS_DATABASE_URL")
+    assert unknown_settings(dict.fromkeys(others, "1") | {"BDS_WEBHOOK_WINDW": ""}) == []
+    assert unknown_settings({"BDS_WEBHOOK_HISTORY_DAYS": "1"}) == [
+        "BDS_WEBHOOK_HISTORY_DAYS: no such setting; the nearest is BDS_WEBHOOK_HISTORY"
+    ]
+
+
+def test_no_two_settings_are_so_near_that_one_could_stand_for_the_other() -> None:
+    names = [each.metadata["name"] for each in fields(Config)]
+    assert min(distance(one, other) for one in names for other in names if one != other) > MISSPELT

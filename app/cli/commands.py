@@ -21,6 +21,7 @@ from app.cli.progress import Progress
 from app.cli.remote import given_service
 from app.config import Config
 from app.database import connections, embedded, migrate, roles
+from app.database.caller import acting
 from app.formats import CUSTOM, FORMATS, PDF
 from app.places import administration, cluster
 from app.query.check.moments import absolute
@@ -64,10 +65,12 @@ def serve(options: argparse.Namespace, config: Config) -> int:
     if options.processes > 1:
         from app.service import processes
 
-        return processes.serve(config, options.host, options.port, options.processes, announce, worker=not options.no_worker)
+        with acting(""):
+            return processes.serve(config, options.host, options.port, options.processes, announce, worker=not options.no_worker)
     from app.service import server
 
-    server.serve(config, options.host, options.port, announce, worker=not options.no_worker)
+    with acting(""):  # what a service does by itself has no actor
+        server.serve(config, options.host, options.port, announce, worker=not options.no_worker)
     return 0
 
 
@@ -77,7 +80,8 @@ def work(options: argparse.Namespace, config: Config) -> int:
     from app.service import server
 
     logs.start(config)
-    uvloop.run(server.run_worker(config, lambda: stdio.message("delivering webhooks")))
+    with acting(""):
+        uvloop.run(server.run_worker(config, lambda: stdio.message("delivering webhooks")))
     return 0
 
 
@@ -270,7 +274,8 @@ def _serve_demo(options: argparse.Namespace, config: Config, key: str, password:
 
     logs.start(config)
     try:
-        server.serve(config, options.host, options.port, announce)
+        with acting(""):
+            server.serve(config, options.host, options.port, announce)
     finally:
         if not config.database_url:
             embedded.stop(config.data_dir)

@@ -53,6 +53,8 @@ def require_company(connection: psycopg.Connection[Any], company: str) -> None:
 
 def delete_company(options: argparse.Namespace, config: Config) -> int:
     if not options.yes:
+        with connections.connect(connections.resolve_company(config, options.id)) as connection:
+            require_company(connection, options.id)
         options.refuse(f"everything of {options.id} would be deleted, its change log too: expected --yes")
     rows = administration.delete_company(connections.urls_of_places(config), options.id)
     for table, count in rows:

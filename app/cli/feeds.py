@@ -14,12 +14,14 @@ from app.cli.companies import require_company
 from app.cli.remote import KEY_FILE, URL, given_service, segment
 from app.config import Config
 from app.database import connections
-from app.formats import READABLE_LABELS
+from app.errors import ServiceError
+from app.formats import READABLE_LABELS, entity_of_file, of_file
 from app.query.check.moments import absolute
 from app.tasks import interruptible
 from app.types import exact_json
 
 SHOWN = 100  # imports in a list
+COMPRESSED = (".gz", ".zst")
 LIST = """
     select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s order by i.number desc limit %s
 """
@@ -36,15 +38,37 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
     if options.idempotency_key is not None and not service:
         options.refuse("expected --url beside --idempotency-key, which a service remembers")
     name = None if options.file == "-" else options.file
+    entity = _entity(options, name)
     size = None if name is None else Path(name).stat().st_size
-    with _opened(name) as file, interruptible(), showing(size) as show:
-        if service:
-            given = {"dryRun": "true" if options.dry_run else None, "mapper": options.mapper, "entity": options.entity}
-            named = {name: value for name, value in given.items() if value}
-            return _report(service.run_import(options.company, file, name, named, show, options.idempotency_key), options)
-        how = {"name": name, "dry_run": options.dry_run, "mapper": options.mapper, "entity": options.entity}
-        report = run_import(connections.resolve_company(config, options.company), config, options.company, file, show, **how)
+    try:
+        with _opened(name) as file, interruptible(), showing(size) as show:
+            if service:
+                given = {"dryRun": "true" if options.dry_run else None, "mapper": options.mapper, "entity": entity}
+                named = {name: value for name, value in given.items() if value}
+                report = service.run_import(options.company, file, name, named, show, options.idempotency_key)
+            else:
+                how = {"name": name, "dry_run": options.dry_run, "mapper": options.mapper, "entity": entity}
+                url = connections.resolve_company(config, options.company)
+                report = run_import(url, config, options.company, file, show, **how)
+    except ServiceError as error:
+        if error.target == "entity" and options.entity is None:
+            options.refuse(f"{options.file}: expected --entity or --mapper, or the name of an entity at its start; {error.message}")
+        raise
     return _report(report, options)
+
+
+def _entity(options: argparse.Namespace, name: str | None) -> str | None:
+    """The entity that a file holds as an export writes it: the one that is given, or that the name of the file begins with."""
+    if name is not None and name.lower().endswith(COMPRESSED):
+        options.refuse(f"{name}: expected a file that is not compressed, or - for what another program decompresses")
+    found = None if name is None or options.mapper else of_file(name)
+    if options.entity or found is None:
+        entity: str | None = options.entity
+        return entity
+    assert name is not None
+    if (entity := entity_of_file(name)) is None:
+        options.refuse(f"{name}: expected --entity or --mapper for a file of {found.label}")
+    return entity
 
 
 def _opened(name: str | None) -> AbstractContextManager[BinaryIO]:
@@ -223,13 +247,17 @@ Rows of a range that were changed later stay unless --force. What was registered
         """\
   bds import feed.json --company acme --dry-run
   bds import catalog.xml --company acme --mapper catalog
-  bds import products.xlsx --company acme --entity products
+  bds import products.xlsx --company acme            what an export of products wrote; else --entity products
   zcat feed.json.gz | bds import - --company acme --json
   BDS_KEY=... bds import feed.json --company acme --url https://data.example.com""",
         (
             argument("file", metavar="FILE", help="a JSON import document, or the mapper's source; - for standard input"),
             COMPANY,
-            argument("--entity", metavar="E", help=f"read {READABLE_LABELS} as `bds export E` writes it"),
+            argument(
+                "--entity",
+                metavar="E",
+                help=f"read {READABLE_LABELS} as `bds export E` writes it (the entity with which such a file's name begins)",
+            ),
             argument("--mapper", type=read_name, metavar="M", help="read XML, JSON, CSV or Excel with this mapper of the company"),
             DRY_RUN,
             argument(

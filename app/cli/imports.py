@@ -13,6 +13,7 @@ import psycopg
 from app.cli.progress import Progress, of_import
 from app.config import Config
 from app.database import connections
+from app.database.caller import COMMAND
 from app.feed.origin import Origin, file_name
 from app.feed.revert import Revert
 from app.feed.run import WAITING, Import, Moved, OnProgress, connect_writer
@@ -72,7 +73,7 @@ def run_import(
     elif entity:
         first = file.read(CHUNK)
         converter = SourceConverter(exported_mapper(catalog, entity, begun_by(first)), limit=limit)
-    origin = Origin(file=file_name(name), mapper=mapper)
+    origin = Origin(COMMAND.get() or None, file_name(name), mapper)
     moved = _moved(config, company, url)
     feed = Import(
         *(url, catalog, company), origin=origin, dry_run=dry_run, limit=limit, on_progress=show, converter=converter, moved=moved
@@ -114,7 +115,15 @@ def run_revert(
     with connections.connect(url, "bds_reader") as connection:
         catalog = connections.read_catalog(connection)
     reverting = Revert(
-        url, catalog, company, selection, dry_run=dry_run, force=force, on_progress=show, moved=_moved(config, company, url)
+        url,
+        catalog,
+        company,
+        selection,
+        actor=COMMAND.get() or None,
+        dry_run=dry_run,
+        force=force,
+        on_progress=show,
+        moved=_moved(config, company, url),
     )
     try:
         return reverting.run()

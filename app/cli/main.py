@@ -7,6 +7,8 @@ some records of an import failed.
 from __future__ import annotations
 
 import argparse
+import os
+import pwd
 import sys
 from collections.abc import Sequence
 
@@ -17,12 +19,14 @@ from app.cli import stdio
 from app.cli.arguments import find_undecodable
 from app.cli.commands import fail
 from app.cli.parser import parser
-from app.config import Config
+from app.config import Config, unknown_settings
+from app.database.caller import acting
 from app.database.roles import MigrationError
 from app.errors import SQLSTATES, ServiceError
 from app.query.check.moments import RELATIVE
 from app.tasks import Stopped
 
+LONGEST_USER = 200  # characters, as of every actor
 IMPORTS = ("import list", "import show", "import revert")
 
 
@@ -38,7 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.version:
             stdio.write(f"bds {_version()}\n")
             return 0
-        code: int = options.command(options, Config.load())
+        for warning in unknown_settings():
+            stdio.message(f"bds: {warning}")
+        with acting(_user()):
+            code: int = options.command(options, Config.load())
     except ServiceError as error:
         option = error.target if error.target and error.target.startswith("$") else None
         return fail(f"{option}: {error.message}" if option and option not in error.message else error.message)
@@ -66,7 +73,9 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     for at in range(len(words) - 1, 0, -1):
         if RELATIVE.fullmatch(words[at]) and words[at - 1].startswith("--"):  # argparse would take -7d for an option
             words[at - 1 : at + 1] = [f"{words[at - 1]}={words[at]}"]
-    options = top.parse_args(words)
+    options, unknown = top.parse_known_args(words)
+    if unknown:
+        options.refuse_unknown(unknown)
     if options.command is None and not options.version:
         top.print_help()
         raise SystemExit(0)
@@ -74,6 +83,15 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     if problem:
         top.error(problem)
     return options
+
+
+def _user() -> str:
+    """The name of the system's user, the actor of what the command writes; empty if the system has none."""
+    try:
+        name = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
+    return name.encode("utf-8", "replace").decode()[:LONGEST_USER]
 
 
 def _version() -> str:

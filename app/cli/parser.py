@@ -7,6 +7,7 @@ their own modules.
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 from app.cli import (
@@ -324,7 +325,7 @@ Records are those of GET /c/acme/changes. To continue, give the id of the last c
 )
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser; `command` of what it reads is the function to run, `refuse` raises wrong usage."""
     top = Parser(
         prog="bds",
@@ -333,7 +334,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
-    top.set_defaults(command=None)
+    top.set_defaults(command=None, refuse_unknown=partial(top.refuse_unknown, ["--help", "--version"]))
     actions = top.add_subparsers(title="commands", metavar="COMMAND")
     groups = {
         name: actions.add_parser(name, help=help).add_subparsers(required=True, metavar="ACTION") for name, help in GROUPS.items()
@@ -357,4 +358,5 @@ def _add(actions: Any, name: str, command: Command) -> None:
     )
     for each in command.arguments:
         added.add_argument(*each.flags, **each.options)
-    added.set_defaults(command=command.run, refuse=added.error)
+    flags = ["--help", *(flag for each in command.arguments for flag in each.flags if flag.startswith("--"))]
+    added.set_defaults(command=command.run, refuse=added.error, refuse_unknown=partial(added.refuse_unknown, flags))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from textwrap import fill
 from typing import Any
 
 from app.cli import stdio
+from app.feed.batches import CODE, under_batches
 
 FIRST_ERRORS = 20  # of an import, that its report shows
 
@@ -21,12 +22,22 @@ def import_report(report: dict[str, Any]) -> str:
     """The report of an import, with its first errors."""
     counts = ("created", "updated", "deleted", "unchanged", "failed")
     lines = [table(("entity", *counts), [(name, *(f"{c[k]:,}" for k in counts)) for name, c in report["entities"].items()])]
-    for error in report["errors"][:FIRST_ERRORS]:
-        record = f" ({error['record']})" if error["record"] else ""
-        lines.append(_wrapped(printable(f"{error['path']}{record}: {error['code']}: {error['message']}")) + "\n")
-    if report["errorCount"] > FIRST_ERRORS:
-        lines.append(f"... and {report['errorCount'] - FIRST_ERRORS:,} more errors\n")
+    batches = [each for each in report["errors"] if each["code"] == CODE]
+    errors = [each for each in report["errors"] if each["code"] != CODE]
+    lines += [_wrapped(printable(_error(each))) + "\n" for each in under_batches(errors[:FIRST_ERRORS], batches)]
+    if len(errors) > FIRST_ERRORS:
+        # the report may not have all errors, and the others may be batches
+        least = "at least " if report["errorCount"] > len(report["errors"]) else ""
+        lines.append(f"... and {least}{len(errors) - FIRST_ERRORS:,} more error{'s' if len(errors) > FIRST_ERRORS + 1 else ''}\n")
     return "".join([*lines, _wrapped(import_outcome(report)), "\n"])
+
+
+def _error(error: Mapping[str, Any]) -> str:
+    """An error, or a batch that was not written because of errors, in one line."""
+    if error["code"] == CODE:
+        return str(error["message"])
+    record = f" ({error['record']})" if error["record"] else ""
+    return f"{error['path']}{record}: {error['code']}: {error['message']}"
 
 
 def _wrapped(line: str) -> str:

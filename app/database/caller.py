@@ -1,8 +1,10 @@
-"""The sender of the HTTP request that is being answered, which a transaction tells the database: bds.audit has it."""
+"""The sender of the HTTP request that is being answered, or the user who runs a command; the database is told: bds.audit has it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, LiteralString
@@ -27,6 +29,17 @@ class Caller:
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
+COMMAND: ContextVar[str] = ContextVar("command", default="")  # who runs the command; empty in a service
+
+
+@contextmanager
+def acting(user: str) -> Iterator[None]:
+    """Run the block as a command of a user; of nobody if it is empty."""
+    token = COMMAND.set(user)
+    try:
+        yield
+    finally:
+        COMMAND.reset(token)
 
 
 def name_actor(actor: str) -> None:
@@ -36,9 +49,9 @@ def name_actor(actor: str) -> None:
 
 
 def settings() -> tuple[str, str]:
-    """The values of bds.actor and bds.caller; empty outside a request."""
+    """The values of bds.actor and bds.caller; empty outside a request and a command."""
     caller = CALLER.get()
-    return (caller.actor, caller.as_json()) if caller else ("", "")
+    return (caller.actor, caller.as_json()) if caller else (COMMAND.get(), "")
 
 
 async def tell(connection: psycopg.AsyncConnection[Any]) -> None:

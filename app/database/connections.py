@@ -16,6 +16,7 @@ from psycopg.rows import tuple_row
 
 from app.config import Config
 from app.database import embedded, migrate
+from app.database.caller import COMMAND
 from app.database.catalog import MODEL, Catalog
 from app.database.pool.listening import RECONNECT
 from app.database.pool.pools import IDLE_TIMEOUT, SETTINGS, configure, parameters
@@ -112,6 +113,8 @@ def connect(url: str, role: LiteralString | None = None) -> psycopg.Connection[A
             time.sleep(RECONNECT)
     configure(connection)
     connection.execute(sql.SQL("select " + IDLE_TIMEOUT).format(False))
+    if user := COMMAND.get():
+        connection.execute("select set_config('bds.actor', %s, false)", (user,))
     if role:
         connection.execute(f"set role {role}")
     return connection

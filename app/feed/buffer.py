@@ -45,8 +45,8 @@ class Buffer:
         self._offset += length
         del self.data[:length]
 
-    def decode(self, block: bytes, prefix: int = 0) -> Any:
-        """The JSON value of a block from the front, before which `prefix` bytes were put.  Raises `malformed_document`."""
+    def decode(self, block: bytes, prefix: int = 0) -> tuple[Any, bytes]:
+        """What `decode` gives for a block from the front, before which `prefix` bytes were put.  Raises `malformed_document`."""
         try:
             return decode(block)
         except InvalidJson as error:

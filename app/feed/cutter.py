@@ -23,8 +23,7 @@ _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]"]', re.DOTALL)  # a s
 class _Cut:
     length: int  # bytes of whole records at the front of the buffer
     is_end: bool = False  # the array closes there
-    block: bytes = b""  # what a guess has decoded: the records as an array
-    records: list[Any] | None = None
+    decoded: tuple[list[Any], bytes] | None = None  # what a guess has decoded: the records, and the array of them
 
 
 class Cutter:
@@ -46,8 +45,7 @@ class Cutter:
         cut = self._guess() or self._scan()
         if cut is None:
             return None
-        block = cut.block or self._as_array(cut.length)
-        records = self._buffer.decode(block, 1) if cut.records is None else cut.records
+        records, block = cut.decoded or self._buffer.decode(self._as_array(cut.length), 1)
         if not records:
             raise self._buffer.malformed(0, "expected a record")
         if not cut.is_end:
@@ -60,8 +58,7 @@ class Cutter:
         cut = self._scan(single=True)
         if cut is None:
             return None
-        block = bytes(self._buffer.data[: cut.length])
-        record = self._buffer.decode(block)
+        record, block = self._buffer.decode(bytes(self._buffer.data[: cut.length]))
         self._consume(cut.length)
         return [record], b"[%b]" % block
 
@@ -79,7 +76,7 @@ class Cutter:
             tried, end = tried + 1, length
             block = self._as_array(length)
             try:
-                return _Cut(length, block=block, records=decode(block))
+                return _Cut(length, decoded=decode(block))
             except InvalidJson as error:
                 if error.is_trailing:
                     return _Cut(block.rindex(b"]", 0, error.position) - 1, is_end=True)

@@ -155,7 +155,7 @@ class Document:
             raise self._buffer.malformed(0, "expected a value")
         if match is None or (match.end() == len(data) and not is_complete):
             return None
-        value = self._buffer.decode(bytes(match[0]))
+        value, _ = self._buffer.decode(bytes(match[0]))
         self._buffer.consume(match.end())
         return value
 

@@ -15,9 +15,10 @@ from typing import Any
 from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import QueryError, ServiceError
 from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, refuse, remember, shape_of
-from app.mapper.language.expressions import INVALID
+from app.mapper.language.expressions import CODE, INVALID
 from app.query.sql.conditions import sql_condition
 from app.wire.decoding import continue_arrays, has_control_escapes
+from app.wire.mending import NUMBER_MESSAGE, REFUSED_NUMBER
 
 COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"
 
@@ -175,10 +176,10 @@ class Rows:
         clean = row[:3]
         for slot, value in enumerate(row[3:], 3):
             if "\0" in value and slot == table.slots["id"]:
-                self.error(entity, ordinal, "id", "invalid_value", "text cannot hold the character U+0000")
+                self.error(entity, ordinal, "id", "invalid_value", _unstorable(value))
                 value = value.translate(_ERROR_ESCAPES)  # still an identity: the record is not taken for a new one
             elif "\0" in value:
-                self.error(entity, ordinal, table.columns[slot], "invalid_value", "text cannot hold the character U+0000")
+                self.error(entity, ordinal, table.columns[slot], "invalid_value", _unstorable(value))
                 value = ABSENT
             elif value is not ABSENT and value is not NULL:
                 value = (NULL + value if value.startswith(NULL) else value).translate(_ALL_ESCAPES)
@@ -225,6 +226,8 @@ class Rows:
             row[table.slots[member]], row[table.slots["@lookups"]] = self._condition(entity, ordinal, value)
         elif isinstance(value, str):
             row[table.slots[member]] = value
+        elif isinstance(value, dict) and INVALID in value:  # from a mapper
+            self.error(entity, ordinal, member, "invalid_directive", value[INVALID])
         else:
             self.error(entity, ordinal, member, "invalid_directive", f"expected text, got {_kind(value)}")
 
@@ -235,10 +238,11 @@ class Rows:
                 condition = sql_condition(self._catalog, self._catalog[entity], text)
                 lookups = [[each.entity, each.field, each.value] for each in condition.lookups]
                 return condition.sql, json.dumps(lookups, ensure_ascii=False) if lookups else ABSENT
-            problem = f"expected text, got {_kind(text)}"
+            given = text if isinstance(text, dict) else {}  # from a mapper
+            problem, code = given.get(INVALID, f"expected text, got {_kind(text)}"), given.get(CODE, "invalid_directive")
         except QueryError as error:
-            problem = str(error)
-        self.error(entity, ordinal, "@where", "invalid_directive", problem)
+            problem, code = str(error), "invalid_directive"
+        self.error(entity, ordinal, "@where", code, problem)
         return "false", ABSENT
 
     def error(self, entity: str, ordinal: int, name: str | None, code: str, message: str) -> None:
@@ -287,6 +291,13 @@ def _slot(table: Table, member: str) -> int:
     if member in table.fixed:
         return IGNORED
     return table.slots.get(member, UNKNOWN)
+
+
+def _unstorable(text: str) -> str:
+    """Why PostgreSQL does not store a text with U+0000, which also stands for what app/wire/mending.py has replaced."""
+    if text == REFUSED_NUMBER:
+        return NUMBER_MESSAGE
+    return "text cannot hold the character U+0000, or half of a surrogate pair"
 
 
 def _kind(value: Any) -> str:

@@ -135,8 +135,7 @@ async def respond(database: Database, request: web.Request, streams: Streams, co
     parts = parse_json(body) if kind == "application/json" else parse_multipart(body, boundary or "")
     if len(parts) > MAX_PARTS:
         raise ServiceError("malformed_request", f"expected at most {MAX_PARTS} requests, got {len(parts)}")
-    accept = request.headers.get("Accept", "") + kind  # the first of both types in it
-    is_json = accept.find("application/json") >= 0 and "multipart/mixed" not in accept.partition("application/json")[0]
+    is_json = kind == "application/json"  # whatever Accept says: a client that sends the one form reads no other
     goes_on = CONTINUE.search(",".join(request.headers.getall("Prefer", ()))) is not None
     batch = Batch(database, outer, streams, company, is_json, goes_on)
     type = JsonFormat().content_type if is_json else f"multipart/mixed; boundary={batch.boundary}"

@@ -162,7 +162,16 @@ class Plan:
             headers["Vary"] += ", OData-MaxVersion"
         if applied := self._applied():
             headers["Preference-Applied"] = ", ".join(applied)
-        return headers | ({"Warning": SEARCH_WARNING} if self._query and self._query.search else {})
+        if warnings := self._warnings():
+            headers["Warning"] = ", ".join(warnings)
+        return headers
+
+    def _warnings(self) -> list[str]:
+        """What the answer does otherwise than its client may expect."""
+        if self._query is None:
+            return []
+        unset = [f'299 - "{quote(name, safe="@")} has no value: it is null"' for name in self._query.unset]
+        return ([SEARCH_WARNING] if self._query.search else []) + unset
 
     def _applied(self) -> list[str]:
         """The preferences that the answer follows."""

@@ -18,6 +18,30 @@ from app.webhooks import replay as replays
 PAGE = 50  # hooks
 DELIVERIES = 20  # on the page of a hook
 FIELDS = ("entity", "url", "filter", "columns")
+# Of the newest deliveries, how many ended within a day; and of the answers in that time the milliseconds of the median, and of the
+# slowest but 5 %.
+DAY = """
+    with newest as (
+        select d.id, d.state, d.finished_at from bds.deliveries d
+        where d.company_id = %(company)s and d.hook_id = %(hook)s order by d.number desc limit %(newest)s
+    )
+    select s.delivered, s.failed, a.half, a.most
+    from (
+        select count(*) filter (where n.state = 'delivered') as delivered, count(*) filter (where n.state = 'failed') as failed
+        from newest n where n.finished_at > now() - interval '1 day'
+    ) s
+    cross join (
+        select percentile_disc(0.5) within group (order by a.duration_ms) as half,
+            percentile_disc(0.95) within group (order by a.duration_ms) as most
+        from newest n
+        cross join lateral (
+            select a.duration_ms from bds.delivery_attempts a
+            where a.company_id = %(company)s and a.delivery_id = n.id and a.at > now() - interval '1 day' and a.status is not null
+            offset 0
+        ) a
+    ) a
+"""
+NEWEST = 5_000  # deliveries that are looked at, which bounds the time
 ENDS = ("since", "until")
 STATE_HINTS = {
     "pending": "not sent yet",
@@ -143,6 +167,7 @@ async def hook_page(
         "hook.html",
         (form or replay or initial_form()).status,
         hook=hook,
+        day=await last_day(page, hook["id"]),
         deliveries=found["data"],
         more=found["hasMore"],
         offset=offset,
@@ -155,6 +180,15 @@ async def hook_page(
         replay=replay or initial_form(),
         is_live=not offset and form is None and rotated is None and replay is None,
     )
+
+
+async def last_day(page: PageRequest, hook_id: str) -> dict[str, Any]:
+    """How many deliveries of a hook ended within a day, and how fast its receiver has answered."""
+    given = {"company": page.company, "hook": hook_id, "newest": NEWEST}
+    async with page.database.registration(page.company) as connection:
+        row = await (await connection.execute(DAY, given)).fetchone()
+    assert row is not None
+    return dict(zip(("delivered", "failed", "half", "most"), row, strict=True))
 
 
 async def list_page(page: PageRequest, form: Form, created: dict[str, Any] | None = None) -> web.Response:

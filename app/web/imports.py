@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,8 +11,9 @@ from aiohttp import web
 
 from app.errors import ServiceError
 from app.feed import receive, reports, undone, work
+from app.feed.batches import CODE, under_batches
 from app.feed.origin import Origin, file_name
-from app.formats import READABLE, READABLE_LABELS, begun_by
+from app.formats import READABLE, READABLE_LABELS, begun_by, entity_of_file, of_file
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
@@ -49,9 +50,10 @@ async def upload(page: PageRequest) -> web.StreamResponse:
         return await list_page(page, form)
     try:
         bodies = decoded(receive.gathered(_chunk_reader(upload)), content_coding(upload.file_name))
-        source, bodies = await _read_as(page, form["mapper"], bodies)
+        choice = form["mapper"] or chosen_by_name(upload.file_name, page.database.catalog.entities)
+        source, bodies = await _read_as(page, choice, bodies)
         dry_run = form["dryRun"] == "true"
-        mapper = form["mapper"] if form["mapper"] and not form["mapper"].startswith(EXPORTED) else None
+        mapper = choice if choice and not choice.startswith(EXPORTED) else None
         origin = Origin(page.identity.actor, file_name(upload.file_name), mapper)
         _, report = await work.import_body(page.database, page.company, origin, bodies, source, dry_run=dry_run, is_async=True)
     except ServiceError as error:
@@ -61,6 +63,16 @@ async def upload(page: PageRequest) -> web.StreamResponse:
         form.add_problem("mapper" if error.target in ("mapper", "entity") else "file", error.message, error.code)
         return await list_page(page, form)
     return see_other(page.url(f"/imports/{report['importId']}"))
+
+
+def chosen_by_name(name: str, entities: Collection[str]) -> str:
+    """What reads a file, by its name; "" for an import document.  Raises malformed_request if it does not tell."""
+    format, entity = of_file(name), entity_of_file(name)
+    if format is None:
+        return ""
+    if entity not in entities:
+        raise ServiceError("malformed_request", f"choose the entity or the mapper of this {format.label} file", target="mapper")
+    return f"{EXPORTED}{entity}"
 
 
 async def _read_as(
@@ -88,11 +100,15 @@ async def report(page: PageRequest) -> web.StreamResponse:
     offset, id, code = page.offset(), page.path_variables["id"], page.query.get("code", "")
     found = await reports.show(page.database, page.company, id)
     errors = await import_errors.read_errors(page, id, code, ERRORS + 1, offset)
+    counts = dict(await import_errors.count_by_code(page, id))
+    batches = await import_errors.read_batches(page, id) if counts.pop(CODE, 0) else []
     return page.render(
         "import.html",
         report=found,
-        errors=errors[:ERRORS],
-        codes=await import_errors.count_by_code(page, id),
+        errors=list(under_batches(errors[:ERRORS], batches)),
+        error_count=found["errorCount"] - len(batches),
+        shown=min(len(errors), ERRORS),
+        codes=list(counts.items()),
         code=code,
         more=len(errors) > ERRORS,
         offset=offset,
@@ -119,10 +135,19 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
     offset = page.offset()
     options = [("limit", str(PAGE)), ("offset", str(offset))]
     imports = await reports.imports(page.database, page.company, options)
+    batches = await import_errors.count_batches(page, imports["data"])
     return page.render(
         "imports.html",
         form.status,
-        imports=[{**each, "totals": _totals(each), "duration": _duration(each)} for each in imports["data"]],
+        imports=[
+            {
+                **each,
+                "errorCount": each["errorCount"] - batches.get(each["importId"], 0),
+                "totals": _totals(each),
+                "duration": _duration(each),
+            }
+            for each in imports["data"]
+        ],
         actors=await display_names(page, (each["actor"] for each in imports["data"])),
         undone=await undone.find_reverts(page.database, page.company, [each["importId"] for each in imports["data"]]),
         titles=await undo.titles(page, imports["data"]),

@@ -13,6 +13,7 @@ SETTINGS = (
     ("@atomic", "true", "all or nothing"),
     ("@mode", "merge", "how children of a record are treated"),
     ("@language", "de", "how numbers and dates are written"),
+    ("@skip", "2", "CSV: lines before the header"),
     ("@encoding", "windows-1252", "CSV: the encoding of the file"),
     ("@delimiter", ";", "CSV: between columns"),
     ("@quote", "'", "CSV: around a value"),

@@ -9,6 +9,10 @@ from typing import Any
 
 import msgspec
 
+from app.wire.mending import mended
+
+LONGEST_NUMBER = 4_300  # digits of a whole number; msgspec refuses more
+
 _decode = msgspec.json.Decoder(float_hook=str).decode  # fractions stay text and keep every digit: the database reads them
 
 # msgspec gives the kind and position of an error only in its message: "trailing characters" where the value has ended before the
@@ -29,8 +33,18 @@ class InvalidJson(Exception):
         self.is_trailing = is_trailing  # the value is complete and something follows it
 
 
-def decode(block: bytes) -> Any:
-    """The value of a block of JSON.  Raises InvalidJson."""
+def decode(block: bytes) -> tuple[Any, bytes]:
+    """The value of a block of JSON, and the block, with replacements if only single values were wrong.  Raises InvalidJson."""
+    try:
+        return _decoded(block), block
+    except InvalidJson:
+        other = mended(block, LONGEST_NUMBER)
+        if other == block:
+            raise
+        return _decoded(other), other
+
+
+def _decoded(block: bytes) -> Any:
     try:
         return _decode(block)
     except msgspec.ValidationError as error:  # such as a number of too many digits; its position is unknown

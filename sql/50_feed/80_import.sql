@@ -147,6 +147,40 @@ $$;
 comment on function bds_feed.compare_and_write(bds.imports) is
     'Compares and writes, again and again while records are refused; returns the import with its counts and its final state';
 
+create function bds_feed.count_rows(import bds.imports)
+    returns jsonb
+    language plpgsql
+    -- counted by an index, whatever the statistics of the company are
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+as $$
+declare
+    this    record;
+    plan    json;
+    counted bigint;
+    counts  jsonb := '{}';
+begin
+    if import.dry_run or import.is_small then
+        return null;
+    end if;
+    for this in
+        select e.name, e.table_name,
+            (select sum(v.value::bigint) from jsonb_each_text(c.value) v where v.key <> 'failed') as records
+        from jsonb_each(import.entities) c join bds.entities e on e.name = c.key
+    loop
+        continue when this.records < 5000;  -- so few are counted exactly by whoever asks
+        execute format('explain (format json) select 1 from %s r where r.company_id = %L', this.table_name, import.company_id)
+        into plan;
+        continue when (plan #>> '{0,Plan,Plan Rows}')::numeric > 20 * this.records;
+        execute format('select count(*) from %s r where r.company_id = $1', this.table_name) into counted using import.company_id;
+        counts := counts || jsonb_build_object(this.name, counted);
+    end loop;
+    return nullif(counts, '{}');
+end
+$$;
+comment on function bds_feed.count_rows(bds.imports) is
+    'The number of rows of each entity of which an import had a large part, so that counting takes a small part of its time';
+
 create function bds_feed.finish(import bds.imports)
     returns json
     language plpgsql
@@ -155,6 +189,7 @@ begin
     import.done := import.records;
     import.position := (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = import.company_id);
     import.error_count := (select count(*) from pg_temp.feed_errors);
+    import.row_counts := bds_feed.count_rows(import);
     import.finished_at := clock_timestamp();
     if import.is_small then  -- its row is written once
         insert into bds.imports overriding user value select import.*;
@@ -162,7 +197,7 @@ begin
         update bds.imports i
         set finished_at = import.finished_at, state = import.state, entities = import.entities,
             error_count = import.error_count, records = import.records, done = import.done, position = import.position,
-            notices = import.notices, preview = import.preview
+            notices = import.notices, preview = import.preview, row_counts = import.row_counts
         where i.company_id = import.company_id and i.id = import.id and not i.is_cancelled;
         if not found then
             perform bds_feed.open_import(import.company_id, import.id, 'running');  -- raises that it was cancelled

@@ -1,5 +1,36 @@
 -- Figures about a company at a constant cost: nothing here reads all of its rows or changes.
 
+create function bds_operation.counted_rows(company text, entity_name text)
+    returns bigint
+    language plpgsql
+    stable
+as $$
+declare
+    most constant bigint := 100000;  -- changes since, which are read
+    last_id       bigint := (select c.last_id from bds.clocks c where c.company_id = company);
+    known         record;
+begin
+    select i.position, (i.row_counts ->> entity_name)::bigint as rows into known
+    from (select i.position, i.row_counts from bds.imports i where i.company_id = company order by i.number desc limit 100) i
+    where i.row_counts ? entity_name
+    order by i.position desc
+    limit 1;
+    if not found or last_id - known.position not between 0 and most
+        or known.position < bds.first_change(company) - 1
+        or bds_past.is_registered(company, entity_name, known.position) is not true
+    then
+        return null;
+    end if;
+    return known.rows + (
+        select count(*) filter (where l.operation = 'create') - count(*) filter (where l.operation = 'delete')
+        from bds.change_log l
+        where l.company_id = company and l.id > known.position and l.entity = entity_name
+    );
+end
+$$;
+comment on function bds_operation.counted_rows(text, text) is
+    'The number of rows of an entity, from what an import has counted and the changes since; null if it is not known';
+
 create or replace function bds_service.count_rows(company text, at_most int default 10000)
     returns table (entity text, rows bigint, is_estimate boolean)
     language plpgsql
@@ -11,8 +42,9 @@ create or replace function bds_service.count_rows(company text, at_most int defa
     set enable_bitmapscan = off
 as $$
 declare
-    this record;
-    plan json;
+    this    record;
+    plan    json;
+    counted bigint;
 begin
     perform bds.require_company(company);
     for this in
@@ -25,6 +57,11 @@ begin
         into rows using company, at_most + 1;
         is_estimate := rows > at_most;
         if is_estimate then
+            counted := bds_operation.counted_rows(company, entity);
+            is_estimate := counted is null;
+            rows := coalesce(counted, rows);
+        end if;
+        if is_estimate then
             execute format('explain (format json) select 1 from %s r where r.company_id = %L', this.table_name, company) into plan;
             rows := greatest(at_most, (plan #>> '{0,Plan,Plan Rows}')::numeric::bigint);
         end if;
@@ -33,7 +70,8 @@ begin
 end
 $$;
 comment on function bds_service.count_rows(text, int) is
-    'The number of rows of each entity: exact up to at_most, beyond it the planner''s estimate, but no less than at_most';
+    'The number of rows of each entity: exact up to at_most and after a large import, else the planner''s estimate, but no less '
+    'than at_most';
 
 create or replace function bds_service.count_changes(company text, bounds timestamptz[])
     returns table (since timestamptz, changes bigint)

@@ -25,6 +25,8 @@ create table bds.imports (
     entities      jsonb not null default '{}',
     error_count   bigint not null default 0,
     position      bigint,
+    -- {entity: rows}: how many there were at this position
+    row_counts    jsonb,
     -- of an undo: which changes, as bds_revert.checked gives it; the change set, if it is one
     undoes        jsonb,
     reverts       uuid,
@@ -56,6 +58,8 @@ comment on column bds.imports.number is 'Order of imports; part of the names of 
 comment on column bds.imports.state is 'receiving, running, completed, partial, failed or cancelled';
 comment on column bds.imports.atomic is 'What a failing record takes along: its batch, the whole import (true), or nothing (false)';
 comment on column bds.imports.position is 'The id of the company''s last change when it ended; null for one that did not run';
+comment on column bds.imports.row_counts is
+    'How many rows an entity had when it ended, of entities of which it had a large part; null: of none';
 comment on column bds.imports.dry_run is 'Whether everything is rolled back at the end';
 comment on column bds.imports.is_small is
     'Whether it is staged in temporary tables of its session, in the transaction that runs it';

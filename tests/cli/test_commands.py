@@ -102,7 +102,11 @@ def test_the_first_administrator_needs_no_company(environment: dict[str, str], o
         (("company", "create", "products"), 1, "'products' is taken"),
         (("import", "none.json", "--company", "acme"), 1, "none.json: no such file or directory"),
         (("import", "-", "--company", "nowhere"), 1, "no such company: 'nowhere'"),
-        (("frobnicate",), 2, "invalid choice: 'frobnicate'"),
+        (("frobnicate",), 2, "invalid choice: 'frobnicate' (choose from"),
+        (("imprt", "x.json"), 2, "invalid choice: 'imprt', did you mean 'import'?"),
+        (("company", "lsit"), 2, "invalid choice: 'lsit', did you mean 'list'?"),
+        (("import", "x.json", "--company", "demo", "--dryrun"), 2, "unrecognized arguments: --dryrun, did you mean --dry-run?"),
+        (("company", "list", "--frobnicate"), 2, "unrecognized arguments: --frobnicate\n"),
         (("stop",), 1, "stops the embedded server only"),
         (("key", "revoke", "xyz"), 2, "argument ID: expected an id as the list shows it, got 'xyz'"),
         (
@@ -178,6 +182,19 @@ def test_a_report_escapes_control_characters(environment: dict[str, str]) -> Non
         environment, "import", "-", "--company", "acme", input='{"units": [{"code": "A\\u001b[31m", "na\\u001b[2Jme": 1}]}'
     )
     assert "\x1b" not in reported.stdout and "A\\x1b[31m" in reported.stdout and "na\\x1b[2Jme" in reported.stdout
+
+
+def test_an_unknown_setting_is_told_before_a_command_runs(environment: dict[str, str]) -> None:
+    odd = here({**environment, "BDS_WEBHOOK_HISTORY_DAYS": "1"}, "company", "list")
+    assert (odd.returncode, odd.stderr) == (
+        0,
+        "bds: BDS_WEBHOOK_HISTORY_DAYS: no such setting; the nearest is BDS_WEBHOOK_HISTORY\n",
+    )
+    wrong = here({**environment, "BDS_SECRT": "1"}, "company", "list")
+    assert (wrong.returncode, wrong.stdout) == (
+        1,
+        "",
+    ) and wrong.stderr == "bds: BDS_SECRT: no such setting, did you mean BDS_SECRET?\n"
 
 
 @pytest.mark.parametrize("port", ["99999", "-1", "http"])

@@ -82,8 +82,9 @@ def test_a_company_is_deleted_only_if_that_is_meant(environment: dict[str, str],
     assert operator.rows("select count(*) from data.units") == [(1,)]
     deleted = bds(environment, "company", "delete", "acme", "--yes")
     assert (deleted.returncode, deleted.stdout) == (0, "") and "data.units: 1 rows deleted" in deleted.stderr
-    again = bds(environment, "company", "delete", "acme", "--yes")
-    assert (again.returncode, again.stderr) == (1, "bds: no such company: 'acme'\n")
+    for yes in ([], ["--yes"]):
+        again = bds(environment, "company", "delete", "acme", *yes)
+        assert (again.returncode, again.stderr) == (1, "bds: no such company: 'acme'\n")
 
 
 @pytest.mark.parametrize("command", ["dump acme", "restore /dev/null"])

@@ -115,7 +115,7 @@ def test_formats_and_mappers(
     for format, name in (("csv", "units.csv"), ("xml", "units.xml"), ("excel", "units.xlsx")):
         code, out, err = bds("export", "units", "--company", "other", "--format", format, "--output", str(tmp_path / name))
         assert (code, out) == (0, ""), err
-        code, out, err = bds("import", str(tmp_path / name), "--company", "other", "--entity", "units")
+        code, out, err = bds("import", str(tmp_path / name), "--company", "other")
         assert code == 0 and out.splitlines()[1].split() == ["units", "0", "0", "0", "1", "0"], err
     chosen = ("export", "units", "--company", "other", "--format", "csv", "--select", "code,name", "--filter")
     for condition in ("code eq 'M1'", "code = 'M1' AND name LIKE 'm%'"):

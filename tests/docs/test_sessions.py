@@ -6,6 +6,8 @@ What is printed under a command has to come out: times, ids and secrets aside, a
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import re
 import shutil
 from collections.abc import Iterator
@@ -41,12 +43,14 @@ ELSEWHERE = {
     ("docs/security.md", "Dependencies"): "by hand: a database of vulnerabilities has to be reached",
     ("CONTRIBUTING.md", "Set up"): "test_documented.py: the targets exist",
 }
+USER = pwd.getpwuid(os.geteuid()).pw_name
 DIFFERS = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?[+-]\d\d(:\d\d)?", "TIME"),
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID"),
     (r"whsec_[A-Za-z0-9+/=]+", "SECRET"),
     (r"127\.0\.0\.1:\d+", "HOST"),
+    (rf'(?m)"actor":"({re.escape(USER)}|anna)"|^ ({re.escape(USER)}|anna) +\|', "ACTOR"),  # who runs the commands
     (r'"rowId":"\d+"', "ROW"),  # rows of one import are logged in no order
 )
 BROKEN = ((r"\n", ""), (r", +", ","), ("\ufeff", ""))  # long lines are broken to be read; a byte order mark does not show

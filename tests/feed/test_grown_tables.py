@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,26 @@ def test_children_are_written_when_the_planner_knows_of_their_parents(shops: Fee
     removed = empty(shops)
     assert revert(shops, removed)["state"] == "completed"
     assert shops.ask("select shops from public.noted") == [(SHOPS,)]
+
+
+def test_after_a_large_import_a_count_beyond_the_limit_is_exact(feed: Feed) -> None:
+    def counted() -> tuple[int, bool]:
+        (row,) = feed.ask(
+            "select c.rows, c.is_estimate from bds_service.count_rows(%s, 100) c where c.entity = 'units'", feed.company
+        )
+        return row
+
+    def units(count: int, name: str) -> dict[str, Any]:
+        return {"units": [{"code": f"U{n}", "name": name} for n in range(count)]}
+
+    feed.good(units(6_000, "a"), dry_run=True)
+    assert counted() == (0, False)
+    feed.good(units(6_000, "a"))
+    assert counted() == (6_000, False)
+    feed.good({"units": [{"code": "one", "name": "more"}, {"id": "code:U1", "@operation": "delete"}, {"code": "U2", "name": "b"}]})
+    feed.operator.write(feed.company, "delete from data.units where code in ('U3', 'U4', 'U5')")
+    assert counted() == (5_997, False), "what changed since is added"
+    feed.good({"units@removeAll": True, **units(5_500, "c")})
+    assert counted() == (5_500, False)
+    feed.operator.connection.execute("update bds.imports set row_counts = null where company_id = %s", (feed.company,))
+    assert counted()[1], "without such an import it is an estimate"

@@ -245,6 +245,28 @@ def test_a_message_may_quote_anything(feed: Feed) -> None:
     assert {e["record"] for e in report["errors"]} == {"code:a\x02b"}
 
 
+UNREADABLE = [
+    r'"name": "a\ud800b"', r'"name": "\udc00"', r'"name": "x\ud800\n"', r'"id": "code:\ud800"', r'"a\udfff": 1', f'"price": {"9" * 5_000}',
+    f'"price": -1{"0" * 200_000}.5', '"price": 1e999999', f'"price": 1e{"9" * 30}', f'"name": {"7" * 5_000}', r'"name": "\u0000"',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("atomic", ["false", "true"])
+def test_half_of_a_surrogate_pair_and_a_giant_number_fail_their_record_alone(feed: Feed, atomic: str) -> None:
+    """Also behind a good pair, and where a record holds its array of children in two parts, for which it is decoded once more."""
+    bad = [f'{{"code": "B{n}", "name": "n", {text}}}' for n, text in enumerate(UNREADABLE)]  # the last value of a member counts
+    good = r'{"code": "G", "name": "\ud83d\ude00 \\ud800", "variants": [{"code": "1"}], "variants": [{"code": "2"}]}'
+    report = feed.send(f'{{"@atomic": {atomic}, "products": [{good}, {", ".join(bad)}]}}'.encode())
+    messages = {each["path"]: each["message"] for each in report["errors"]}
+    assert {path.partition(".")[0] for path in messages} == {f"products[{n}]" for n in range(1, 1 + len(UNREADABLE))}
+    assert messages["products[6].price"] == "expected a number of at most 2,000 digits"
+    assert messages["products[1].name"] == "text cannot hold the character U+0000, or half of a surrogate pair"
+    written = [("G", "\U0001f600 \\ud800")] if atomic == "false" else []
+    assert feed.rows("products", "code", "name") == written and len(feed.rows("productVariants", "code")) == 2 * len(written)
+    found = report["entities"]["products"]
+    assert (found["created"], found["failed"]) == (len(written), len(UNREADABLE))
+
+
 def test_an_error_does_not_repeat_a_long_document(feed: Feed) -> None:
     long = "x" * 100_000
     report = feed.send({"@atomic": False, "units": [{"code": long}, {"code": "A", "name": "a", long: 1}]})

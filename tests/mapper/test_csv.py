@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import ServiceError
 from app.mapper.document import SourceConverter
-from app.mapper.sources import csv_source
+from app.mapper.sources import csv_source, encodings
 from tests.mapper.conftest import Run
 
 PRODUCTS = "type csv {}\nproducts = 'row' {{ code = 'code' name = 'name' }}"
@@ -47,6 +47,9 @@ DIALECTS: list[tuple[str, str, list[tuple[Any, ...]]]] = [
     ("code,name\n", "", []),
     ('code,name\n"",""\n,\n,,,\n1,\n', "", [("1", None)]),
     ("code,name\n1,a,,\n2,b,\n", "", [("1", "a"), ("2", "b")]),
+    ('Report "of\nof 2026,,\r\n\rcode;name\n1;a\n', "@skip = '3'", [("1", "a")]),
+    ("x\r\nsep=;\ncode;name\n1;a\n", "@skip = '1'", [("1", "a")]),
+    ("code,name\n1,a\n", "@skip = '0'", [("1", "a")]),
     ("code,name\n1,a\n1,a\n1,b\n1,a\n,x\n,x\n", "", [("1", "a"), ("1", "b"), ("1", "a"), (None, "x"), (None, "x")]),
 ]
 
@@ -73,6 +76,12 @@ def test_the_dialect_is_detected(run: Run, source: str, settings: str, expected:
     ("cp932", "@language = 'ja'", "金槌"),
     ("iso-8859-15", "@encoding = 'iso-8859-15'", "5 €"),
     ("cp437", "@encoding = 'cp437'", "Müller"),
+    ("windows-1252", "@encoding = 'latin1'", "5 €"),
+    ("windows-1252", "@encoding = ' ISO-8859-1 '", "5 €"),
+    ("mac-cyrillic", "@encoding = 'x-mac-cyrillic'", "Молоток"),
+    ("cp874", "@encoding = 'iso-8859-11'", "ค้อน – 5 €"),
+    ("cp949", "@encoding = 'ks_c_5601-1987'", "똠방각하"),
+    ("gb18030", "@encoding = 'gb2312'", "錘子"),
 ])  # fmt: skip
 def test_the_encoding_is_detected_or_set(run: Run, encoding: str, settings: str, name: str, chunk: int) -> None:
     source = f"code;name\n1;ascii\n2;{name}\n".encode(encoding)
@@ -84,6 +93,35 @@ def test_the_senders_charset_yields_to_a_byte_order_mark_and_to_the_mapper(run: 
     assert products(run, source.encode("cp437"), charset="cp437") == [("1", "Müller")]
     assert products(run, codecs.BOM_UTF8 + source.encode(), charset="cp437") == [("1", "Müller")]
     assert products(run, source.encode("cp850"), "@encoding = 'cp850'", charset="utf-8") == [("1", "Müller")]
+
+
+def test_every_label_of_an_encoding_is_read() -> None:
+    for label, name in encodings.LABELS.items():
+        assert encodings.find_encoding(label.upper()) == codecs.lookup(name).name
+        assert encodings.find_encoding(name) == codecs.lookup(name).name, "a label that Python reads by itself is not listed"
+
+
+def test_lines_before_the_header_count_in_the_lines_of_errors(run: Run) -> None:
+    with pytest.raises(ServiceError, match="line 3: the header has none"):
+        products(run, "x\ny\na,b\n", "@skip = '2'")
+    with pytest.raises(ServiceError, match="expected a header"):
+        products(run, "x\ny", "@skip = '2'")
+    with pytest.raises(ServiceError, match="line 4: a quoted cell"):
+        products(run, 'x\ny\ncode,name\n1,"a', "@skip = '2'")
+
+
+def test_an_operation_and_a_condition_may_come_from_a_path(run: Run) -> None:
+    text = "type csv\nproducts = 'row' {{ @operation = {} @where = {} code = 'c' }}"
+    source = "op,w,c,delete\ndelete,id = 1,a,create\n,,b,\n"
+    null = {"@invalid": "expected a condition, got null", "@code": "required"}
+
+    def found(operation: str, where: str) -> list[tuple[Any, ...]]:
+        records = run(text.format(operation, where), source)["products"]
+        return [(each.get("@operation", "-"), each["@where"], each["code"]) for each in records]
+
+    assert found("'op'", "'w'") == [("delete", "id = 1", "a"), (None, null, "b")]
+    assert found("'delete'", "'none'") == [("delete", null, "a"), ("delete", null, "b")], "a word of the language is no path"
+    assert found("trim('delete')", '"id = 2"') == [("create", "id = 2", "a"), (None, "id = 2", "b")]
 
 
 def test_an_unknown_charset_is_named(run: Run) -> None:

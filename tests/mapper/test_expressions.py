@@ -83,6 +83,25 @@ NUMBERS: list[tuple[str, dict[str, str], Any]] = [
 ]
 
 
+# expression for orders.orderDate, or a text
+MOMENTS: list[tuple[str, str, dict[str, str], Any]] = [
+    ("orderDate", 'date(\'a\', "%Y-%m-%d %H:%M%z")', {"a": "2026-11-20 00:30+0200"}, "2026-11-20"),
+    ("orderDate", 'date(\'a\', "%d.%m.%Y %z")', {"a": "20.11.2026 Z"}, "2026-11-20"),
+    ("orderDate", 'date(\'a\', "%d.%m.%Y %z")', {"a": "20.11.2026"}, WRONG),
+    ("note", 'date(\'a\', "%Y-%m-%d %H:%M%z")', {"a": "2026-11-20 00:30+02:00"}, "2026-11-19T22:30:00+00:00"),
+    ("note", 'date(\'a\', "%Y-%m-%d %H:%M %Z")', {"a": "2026-11-20 00:30 UTC"}, "2026-11-20T00:30:00+00:00"),
+    ("note", 'if(date(\'a\', "%H:%M%z %Y") = date(\'b\', "%H:%M%z %Y"), "same", "other")', {"a": "10:00+0200 2026", "b": "08:00Z 2026"}, "same"),
+    ("note", 'if(date(\'a\', "%H:%M%z %Y") < date(\'b\', "%H:%M %Y"), "less", "not")', {"a": "10:00+0200 2026", "b": "09:00 2026"}, "less"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "expression", "cells", "expected"), MOMENTS)
+def test_a_date_may_have_a_zone(run: Run, field: str, expression: str, cells: dict[str, str], expected: Any) -> None:
+    text = f"type csv\norders = 'row' {{ code = 'k' {field} = {expression} }}"
+    (record,) = run(text, f"k,{','.join(cells)}\n1,{','.join(cells.values())}\n")["orders"]
+    assert (WRONG if isinstance(record[field], dict) else record[field]) == expected
+
+
 @pytest.mark.parametrize(
     ("field", "expression", "cells", "expected"), [("name", *each) for each in TEXTS] + [("price", *each) for each in NUMBERS]
 )

@@ -151,6 +151,26 @@ def test_errors_of_json_have_the_number_of_the_element(service: Service) -> None
     assert found == [("units[1].name", "required", "record 3")]
 
 
+def test_operations_and_conditions_of_a_source_touch_no_other_rows(service: Service) -> None:
+    """A null condition, an unknown operation and a malformed condition fail their record; none means all rows."""
+    service.operator.company("swept")
+    key = service.operator.key("swept")
+    columns = "insert into data.units (company_id, code, name) values"
+    service.operator.write("swept", f"{columns} ('swept', 'A', 'a'), ('swept', 'B', 'b'), ('swept', 'C', 'c')")
+    text = "type csv\n@atomic = 'false'\nunits = 'row' { @operation = 'op' @where = 'w' name = 'n' }"
+    sent = send(service, "PUT", "/api/swept/mappers/sweep", text, key=key, Content_Type="text/plain")
+    assert sent.status == 201
+    source = "op,w,n\ndelete,,\nupdate,,x\npurge,code = 'A',x\nupdate,code =,x\nupdate,code = 'B',y\ndelete,code = 'C',\n"
+    report = send(service, "POST", "/api/swept/import?mapper=sweep", source, key=key, Content_Type="text/csv").json
+    assert [(each["path"], each["code"], each["message"].partition(":")[0]) for each in report["errors"]] == [
+        ("units[0].@where", "required", "line 2"), ("units[1].@where", "required", "line 3"),
+        *((f"units[2].{name}", "invalid_directive", "line 4") for name in ("@operation", "@where")), ("units[3].@where", "invalid_directive", "line 5"),
+    ]  # fmt: skip
+    assert service.operator.rows("select code, name from data.units where company_id = 'swept' order by 1") == [
+        ("A", "a"), ("B", "y"),
+    ]  # fmt: skip
+
+
 REFUSED = [
     # query, body, content type, status, code
     ("mapper=none", "c,n\n", "text/csv", 404, "not_found"),

@@ -183,6 +183,8 @@ WRITTEN: list[tuple[str, str, list[dict[str, Any]], str]] = [
     ("type csv orders = 'row' { code = 'c' orderDate = 'd' total = 'net' * 'code2' note = 'code2' }", "orders", [{"code": "1", "orderDate": "2026-11-02", "total": "10", "note": "4"}], "c,d,net,code2\r\n1,2026-11-02,2.5,4\r\n"),
     ("type csv @delimiter = ';' @language = 'de' orders = 'row' { code = 'c' total = 'net' / number('q') note = 'q' }", "orders", [{"code": "1", "total": "2.5", "note": "1,5"}], "c;net;q\r\n1;3,75;1,5\r\n"),
     ("type csv units = 'row' { code = 'c' name = concat('c', \"-\", 'r') }", "units", [{"code": "A-B", "name": "A-B-C"}], "c,r\r\nA-B,C\r\n"),
+    ("type csv @skip = '2' @encoding = 'latin1' units = 'row' { @operation = 'o' code = 'c' name = 'n' }", "units", [{"code": "1", "name": "x"}], "\r\n\r\nc,n\r\n1,x\r\n"),
+    ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%Y %H%z\") }", "orders", [{"code": "1", "orderDate": "2026-02-03"}], "c,d\r\n1,03.02.2026 00+0000\r\n"),
     ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%Y %%\") }", "orders", [{"code": "1", "orderDate": "0001-02-03"}], "c,d\r\n1,03.02.0001 %\r\n"),
     ("type xml products = '/a/p' { code = 'c' variants = 'v/w' { code = '.' } }", "products", [{"code": "1", "variants": []}, {"code": "2"}], '<?xml version="1.0" encoding="UTF-8"?>\n<a>\n<p><c>1</c><v/></p>\n<p><c>2</c></p>\n</a>\n'),
 ]  # fmt: skip
@@ -220,6 +222,7 @@ REFUSED: list[tuple[str, str, dict[str, Any] | None, str]] = [
     ("type xml units = '//u' { code = 'g:a' }", "units", None, "can be read but not written"),
     ("type xml units = '/g:a/u' { code = 'a' }", "units", None, "a prefix of this path is not declared"),
     ("type json units = '$.u' { code = '$..c' }", "units", None, "can be read but not written"),
+    ("type csv units = 'row' { @operation = 'update' @where = 'w' name = 'n' }", "units", None, "the block units has @where, which cannot be run in reverse"),
     ("type csv products = 'row' { code = 'c' variants = '.' { code = 'v' } }", "products", {"code": "1"}, "products: expected variants in each record"),
 ]  # fmt: skip
 

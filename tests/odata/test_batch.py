@@ -248,15 +248,15 @@ def test_an_empty_batch_and_a_hundred_parts(service: Service) -> None:
     assert [each["body"]["id"] for each in answers] == list(range(1, 101))
 
 
-def test_the_form_of_the_answer_is_chosen_by_accept(service: Service) -> None:
+def test_the_answer_has_the_form_of_the_request(service: Service) -> None:
     body = json.dumps({"requests": [{"id": "1", "method": "get", "url": "units/$count"}]}).encode()
-    for accept, type in (
-        ("", JSON),
-        ("*/*", JSON),
-        ("multipart/mixed", "multipart/mixed"),
-        (f"{JSON}, multipart/mixed;q=0.1", JSON),
-    ):
-        assert post(service, body, JSON, Accept=accept).headers["Content-Type"].startswith(type)
+    parts = b"--b\r\nContent-Type: application/http\r\n\r\nGET units/$count HTTP/1.1\r\n\r\n\r\n--b--\r\n"
+    for version in ("4.0", "4.01"):
+        for accept in ("", "*/*", "multipart/mixed", JSON, f"{JSON}, multipart/mixed;q=0.1"):
+            headers = {"Accept": accept, "OData-MaxVersion": version}
+            assert post(service, body, JSON, **headers).headers["Content-Type"].startswith(JSON)
+            reply = post(service, parts, "multipart/mixed; boundary=b", **headers)
+            assert reply.headers["Content-Type"].startswith("multipart/mixed") and b"HTTP/1.1 200 OK" in reply.body
 
 
 def test_only_the_company_of_the_key_and_only_post(service: Service) -> None:

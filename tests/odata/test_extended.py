@@ -362,6 +362,17 @@ def test_an_alias_stands_for_its_value(service: Service, plain: Service, entity:
     assert value(service, entity, **options) == value(plain, entity, filter=same)
 
 
+def test_an_alias_without_a_value_is_null_and_the_answer_warns(service: Service) -> None:
+    reply = get(service, "products", filter="code eq @x or price gt @a", orderby="@größe", search="x", _a="99")
+    assert (reply.status, reply.json["value"]) == (200, [])
+    assert reply.headers["Warning"] == (
+        '299 - "$search has no effect", 299 - "@gr%C3%B6%C3%9Fe has no value: it is null", 299 - "@x has no value: it is null"'
+    )
+    inside = get(service, "orders", top="1", expand="items($filter=id eq @y)")
+    assert inside.headers["Warning"] == '299 - "@y has no value: it is null"'
+    assert get(service, "products", filter="code eq @x", _x="null").headers["Warning"] is None
+
+
 def test_aliases_stand_in_keys_orders_and_expansions(service: Service) -> None:
     assert service.odata("/products(@p)?@p=3").json["code"] == "P3"
     assert service.odata("/products(code=@p)?@p='P3'").json["id"] == 3

@@ -72,7 +72,7 @@ def test_the_unit_runs_an_existing_command() -> None:
     unit = (DEPLOY / "bds.service").read_text()
     command = re.search(r"^ExecStart=\S+/bds (.*)$", unit, re.MULTILINE)
     assert command
-    settings = dict(re.findall(r"^(BDS_\w+)=(.*)$", (DEPLOY / "bds.env").read_text(), re.MULTILINE))
+    settings = dict(re.findall(r"^(\w+)=(.*)$", (DEPLOY / "bds.env").read_text(), re.MULTILINE))
     words = [re.sub(r"\$\{(\w+)\}", lambda found: settings[found[1]], word) for word in command[1].split()]
     options = parser.parser().parse_args(words)
     assert (options.host, options.port, options.processes) == ("127.0.0.1", 8080, 4)

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.processes
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+ONE_LINE = 50  # pixels
 PATIENCE = 60_000  # milliseconds
 
 
@@ -245,7 +246,11 @@ def written(page: Any) -> list[str]:
 
 def test_an_error_of_a_mapper_is_shown_at_its_line(page: Any) -> None:
     page.goto("/mappers/_new?company=demo")
+    write(page, "type csv\nunits = 'row' { code = 'Code' nane = 'Name' }\n")
+    page.click("text=Save")
+    page.wait_for_selector(".problems >> text=There are 2 problems")
     page.fill("#name", "browser")
+    page.wait_for_selector(".problems >> text=There is a problem")
     write(page, "type csv\nunits = 'row' {\n    code = 'Code'\n    nane = 'Name'\n}\n")
     page.click("text=Save")
     page.wait_for_selector("[role=alert] >> text=units has no field nane")
@@ -256,7 +261,7 @@ def test_an_error_of_a_mapper_is_shown_at_its_line(page: Any) -> None:
     assert not page.is_visible("#text-wrong")
     write(page, "\n".join(written(page)).replace("nane", "name"))
     page.wait_for_selector("text=No errors.")
-    assert not page.locator(".line-problem").count()
+    assert not page.locator(".line-problem, .problems, #text-wrong, [aria-invalid=true]").count()
     page.click("text=Save")
     page.wait_for_selector("text=Mapper saved.")
     assert written(page)[3] == "    name = 'Name'"
@@ -297,7 +302,9 @@ def test_the_editor_completes_and_inserts_words_by_keyboard_alone(page: Any) -> 
 
 
 def test_a_request_is_tried_on_the_page_of_the_description(page: Any) -> None:
+    page.emulate_media(color_scheme="dark")
     page.goto("/docs?company=demo")
+    assert "invert" in page.evaluate("getComputedStyle(document.querySelector('.swagger')).filter"), "it is dark in the dark theme"
     page.locator(".opblock-summary", has_text="Register a hook").click()
     page.click("text=Try it out")
     page.fill("textarea.body-param__text", '{"entity": "units", "url": "http://127.0.0.1:9/x", "action": "webhook"}')
@@ -564,6 +571,9 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(chromium: Any, base: st
                     for each in wrong
                     if (path, each["id"]) not in SWAGGER
                 ]
+                height = page.evaluate("document.querySelector('header.top')?.offsetHeight ?? 0")
+                if size == PHONE and height > ONE_LINE:
+                    found.append((path, f"{theme} {size['width']}", "the header has more than one line", height))
                 width = page.evaluate("document.documentElement.scrollWidth")
                 if width > size["width"]:
                     found.append((path, f"{theme} {size['width']}", "scrolls sideways", width))
@@ -571,13 +581,29 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(chromium: Any, base: st
     assert not found
 
 
+def test_a_phone_has_the_pages_and_the_account_in_a_menu(page: Any) -> None:
+    page.set_viewport_size(PHONE)
+    page.goto("/?company=second")
+    assert not page.is_visible("nav >> text=Imports") and not page.is_visible("text=Sign out")
+    page.click("button:has-text('Menu')")
+    page.click("nav >> text=Imports")
+    page.wait_for_url("**/imports?company=second")
+    page.click("button:has-text('Menu')")
+    assert page.is_visible("#menu >> text=Sign out")
+    page.click("#menu >> text=Account")
+    page.wait_for_url("**/account?company=second")
+
+
 @pytest.mark.parametrize(("name", "content"), [
     ("units.csv", b"code,name\nCSV,from csv\n"), ("units.jsonl", b'{"code": "JSONL", "name": "from jsonl"}\n'), ("units.XML", b"<units><unit><code>XML</code><name>from xml</name></unit></units>"),
 ])  # fmt: skip
-def test_a_file_as_exported_is_imported_by_choosing_its_entity(page: Any, name: str, content: bytes) -> None:
+def test_the_name_of_a_file_as_exported_chooses_what_reads_it(page: Any, name: str, content: bytes) -> None:
     page.goto("/imports?company=demo")
-    page.select_option("#mapper", "entity:units")
+    page.set_input_files("#file", {"name": f"planets{name[5:]}", "mimeType": "", "buffer": content})
+    page.click("button.main")
+    page.wait_for_selector("[data-upload-error]:has-text('Choose the entity or the mapper')")
     page.set_input_files("#file", {"name": name, "mimeType": "", "buffer": content})
+    assert page.input_value("#mapper") == "entity:units"
     page.click("button.main")
     page.wait_for_url("**/imports/*-*")
     page.get_by_text("All records were applied.").wait_for(timeout=PATIENCE)

@@ -212,6 +212,26 @@ def test_a_hooks_health_is_shown_in_the_list_and_on_its_page(anna: Visitor, serv
     assert "receives no changes of imports" not in with_imports.text
 
 
+def test_the_deliveries_and_the_latency_of_the_last_day_are_a_line(anna: Visitor, service: Service) -> None:
+    hook_id = id_of(create(anna))
+    assert anna.get(f"/hooks/{hook_id}?company=demo").one("//p[@class='day']") == "Last 24 hours: 0 deliveries."
+    for state, hours, status, duration in (
+        ("delivered", 25, 204, 9_999), ("delivered", 23, 204, 40), ("delivered", 2, 200, 80), ("failed", 1, 404, 1_200), ("failed", 1, None, 9_000), ("waiting", 0, 503, 60),
+    ):  # fmt: skip
+        delivery = attempted(service, hook_id, failures=0)
+        service.operator.connection.execute(
+            "update bds.deliveries set state = %s, next_attempt_at = case when %s = 'waiting' then now() end, finished_at = case when"
+            " %s <> 'waiting' then now() - %s * interval '1 h' end where id = %s", (state, state, state, hours, delivery),
+        )  # fmt: skip
+        service.operator.connection.execute(
+            "insert into bds.delivery_attempts values ('demo', %s, 1, now() - %s * interval '1 h', %s, %s, %s)",
+            (delivery, hours, status, duration, None if status else "timeout"),
+        )
+    assert anna.get(f"/hooks/{hook_id}?company=demo").one("//p[@class='day']") == (
+        "Last 24 hours: 4 deliveries, 2 failed; answers within 60 ms at the median, 1,200 ms for 95 %."
+    )
+
+
 def test_a_delivery_shows_its_rows_and_its_body(anna: Visitor, service: Service) -> None:
     hook_id = id_of(create(anna))
     service.operator.write("demo", "insert into data.products (company_id, id, code, name) values ('demo', 17, 'A17', 'Claw')")

@@ -77,7 +77,7 @@ def test_errors_are_listed_and_escaped(anna: Visitor) -> None:
 def test_a_record_with_a_long_code_is_cut_in_the_list_of_errors(anna: Visitor) -> None:
     code = "Y" * 500
     page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump({"units": [{"code": code}]})))
-    [shown] = page.all("//table[.//th='Where']/tbody/tr[1]/td[@data-label='Record']")
+    [shown] = page.all("//table[.//th='Where']/tbody/tr[td]/td[@data-label='Record']")
     assert shown.startswith("code:YYY") and shown.endswith("…") and len(shown) <= 101
     assert code in anna.get(page.one("//a[@id='errors-csv']/@href")).reply.body.decode()
 
@@ -173,6 +173,14 @@ def test_a_file_as_an_export_writes_it_needs_no_mapper(anna: Visitor, service: S
     assert service.operator.rows("select name from data.units where code = 'PCE' and company_id = 'demo'") == [("Piece",)]
 
 
+def test_the_name_of_a_file_chooses_what_reads_it(anna: Visitor) -> None:
+    for name, content in (("units (2).csv", b"code,name\nPCE,by name\n"), ("units.ndjson", b'{"code": "PCE", "name": "by line"}')):
+        page = report(anna, anna.upload("/imports?company=demo", {"mapper": ""}, name, content))
+        assert "All records were applied." in page.text
+    page = anna.upload("/imports?company=demo", {"mapper": ""}, "catalog.csv", b"code,name\nPCE,x\n")
+    assert page.status == 400 and page.one("//*[@id='mapper-wrong']") == "choose the entity or the mapper of this CSV file"
+
+
 def test_an_unknown_entity_of_a_file_is_a_problem_of_the_choice(anna: Visitor) -> None:
     page = anna.upload("/imports?company=demo", {"mapper": "entity:nothing"}, "x.csv", b"code\nA\n")
     assert page.status == 400 and page.all("//*[@id='mapper-wrong']")
@@ -215,12 +223,16 @@ def test_an_import_is_undone_after_a_look_at_what_that_does(anna: Visitor, servi
     assert "completed undone" in anna.get("/imports?company=demo").one(f"//tbody/tr[th/a/@id='i{import_id(page)}']")
 
 
-def test_causes_stand_before_the_records_that_failed_with_them(anna: Visitor) -> None:
+def test_a_failed_batch_is_a_line_above_its_errors_and_no_error_itself(anna: Visitor) -> None:
     document = {"units": [*({"code": f"B{n}", "name": "x"} for n in range(3)), {"code": "B4"}]}
     page = report(anna, anna.upload("/imports?company=demo", {}, "units.json", dump(document)))
-    assert page.all("//ul[@class='tabs']//a") == ["all 2", "required 1", "batch_failed 1"]
-    assert [row.split()[-1] for row in page.all("//table[.//th='Where']/tbody/tr")] == ["required", "batch_failed"]
+    assert page.one("//h2[@id='errors-title']") == "1 error"
+    assert page.all("//ul[@class='tabs']//a") == ["all 1", "required 1"]
+    rows = page.all("//table[.//th='Where']/tbody/tr")
+    assert rows[0] == "The batch units[0..3] was not written, because of a record in it that failed"
+    assert [row.split()[-1] for row in rows[1:]] == ["required"]
     assert [line[2] for line in csv.reader(io.StringIO(download(anna, page)))] == ["code", "batch_failed", "required"]
+    assert anna.get("/imports?company=demo").one(f"//tbody/tr[th/a/@id='i{import_id(page)}']/td[@data-label='Errors']") == "1"
 
 
 MANY = {"@atomic": False, "units": [*({"code": f"M{n}"} for n in range(105)), {"code": "=1+1", "name": "x", "nam": "y"}]}

@@ -8,13 +8,14 @@ from typing import Any, cast
 from app.database.catalog import Catalog, Entity, Navigation
 from app.errors import ServiceError
 from app.mapper.language import paths
-from app.mapper.language.functions import type_of
+from app.mapper.language.functions import TEXTS, type_of
 from app.mapper.language.locales import Locale
 from app.mapper.language.problems import mapper_error
 from app.mapper.language.tree import (
     Block,
     BlockSyntax,
     FieldSyntax,
+    LiteralValue,
     Mapper,
     MapperExpression,
     MapperSyntax,
@@ -30,6 +31,7 @@ from app.types import named
 FORMATS = ("xml", "json", "csv", "excel")
 OPERATIONS = ("create", "update", "upsert", "delete")
 MAX_COLUMNS = 10_000  # of CSV without a header
+MOST_SKIPPED = 10_000  # lines of CSV before the header
 BOOLEANS = {"true": True, "false": False}
 
 # type of a field -> types of expressions that it accepts
@@ -87,7 +89,9 @@ class _Check:
                 raise self._error(item.at, f"{item.name} is set twice")
             settings[name] = self._setting(item)
         if settings.get("delimiter") is not None and settings.get("delimiter") == settings.get("quote", '"'):
-            at = next(item.value_at for item in self._syntax.items if isinstance(item, SettingSyntax) and item.name == "@delimiter")
+            at = next(
+                item.expression.at for item in self._syntax.items if isinstance(item, SettingSyntax) and item.name == "@delimiter"
+            )
             raise self._error(at, "@delimiter: expected a character other than @quote")
         return settings
 
@@ -101,12 +105,12 @@ class _Check:
         if item.key.lower().startswith("xml"):
             raise self._error(item.at, f"{item.name}: expected a prefix that does not start with xml, got {item.key}")
         if not item.value:
-            raise self._error(item.value_at, f"{item.name}: expected a URI")
+            raise self._error(item.expression.at, f"{item.name}: expected a URI")
         namespaces[item.key] = item.value
 
     def _setting(self, item: SettingSyntax) -> Any:
         known = ["@atomic", "@mode", "@language"]
-        known += ["@delimiter", "@quote", "@encoding", "@header"] if self._format == "csv" else []
+        known += ["@skip", "@delimiter", "@quote", "@encoding", "@header"] if self._format == "csv" else []
         known += ["@sheet", "@header"] if self._format == "excel" else []
         known += ["@namespace[...]"] if self._format == "xml" else []
         match item.name:
@@ -125,22 +129,39 @@ class _Check:
                 return item.value
             case "@encoding":
                 return self._value(item, paths.check_encoding)
-        value = {"tab": "\t", "\\t": "\t"}.get(item.value, item.value)
+            case "@skip":
+                return self._count(item)
+        value = {"tab": "\t", "\\t": "\t"}.get(text := self._text_of(item), text)
         if len(value) != 1 or value in "\r\n":
-            raise self._error(item.value_at, f"{item.name}: expected one character, got {item.value!r}")
+            raise self._error(item.expression.at, f"{item.name}: expected one character, got {item.value!r}")
         return value
 
-    def _one_of(self, item: SettingSyntax, values: Iterable[str]) -> str:
-        if item.value not in values:
-            raise self._error(item.value_at, f"{item.name}: expected {_any(values)}, got {item.value!r}")
+    def _text_of(self, item: SettingSyntax) -> str:
+        if item.value is None:
+            raise self._error(item.expression.at, f"{item.name}: expected a text in quotes")
         return item.value
 
+    def _one_of(self, item: SettingSyntax, values: Iterable[str]) -> str:
+        text = self._text_of(item)
+        if text not in values:
+            raise self._error(item.expression.at, f"{item.name}: expected {_any(values)}, got {text!r}")
+        return text
+
+    def _count(self, item: SettingSyntax) -> int:
+        text = self._text_of(item)
+        if not (text.isascii() and text.isdigit() and int(text[:9]) <= MOST_SKIPPED):
+            raise self._error(
+                item.expression.at, f"{item.name}: expected a number of lines from 0 to {MOST_SKIPPED:,}, got {text!r}"
+            )
+        return int(text)
+
     def _value(self, item: SettingSyntax, check: Any) -> str:
+        text = self._text_of(item)
         try:
-            check(item.value)
+            check(text)
         except ValueError as error:
-            raise self._error(item.value_at, f"{item.name}: {error}") from None
-        return item.value
+            raise self._error(item.expression.at, f"{item.name}: {error}") from None
+        return text
 
     # Blocks.
 
@@ -148,9 +169,9 @@ class _Check:
         if block.name not in self._catalog:
             raise self._error(block.at, f"unknown entity {block.name}, expected one of {', '.join(self._catalog.entities)}")
         self._path(block.path, paths.check_collection)
-        return self._block(block, self._catalog[block.name], 0)
+        return self._block(block, self._catalog[block.name], 0, is_top=True)
 
-    def _block(self, block: BlockSyntax, entity: Entity, depth: int) -> Block:
+    def _block(self, block: BlockSyntax, entity: Entity, depth: int, *, is_top: bool = False) -> Block:
         children = {n.name: n for n in entity.children}
         rules: list[Rule] = []
         blocks: list[Block] = []
@@ -163,7 +184,7 @@ class _Check:
             seen.add(item.name)
             match item:
                 case SettingSyntax():
-                    directives |= self._directive(item)
+                    directives[item.name] = self._directive(item, depth, is_top=is_top)
                 case FieldSyntax(name="when", kind=None):
                     condition = self._condition(item, depth)
                 case FieldSyntax():
@@ -172,15 +193,11 @@ class _Check:
                     blocks.append(self._child(item, entity, children, depth))
         if not rules and not blocks:
             raise self._error(block.at, f"the block {block.name} is empty, expected a field: name = 'path'")
+        rules += (each for each in directives.values() if isinstance(each, Rule))
+        remove_all, operation = directives.get("@removeAll"), directives.get("@operation")
         return Block(
-            block.at,
-            block.name,
-            entity,
-            block.path,
-            tuple(rules),
-            tuple(blocks),
-            directives.get("@removeAll"),
-            directives.get("@operation"),
+            *(block.at, block.name, entity, block.path, tuple(rules), tuple(blocks), remove_all),
+            None if isinstance(operation, Rule) else operation,
             condition,
         )
 
@@ -191,12 +208,20 @@ class _Check:
         inside = depth + self._path(item.path, paths.check_children, depth)
         return self._block(item, self._catalog[children[item.name].target], inside)
 
-    def _directive(self, item: SettingSyntax) -> dict[str, Any]:
-        if item.key is not None or item.name not in ("@removeAll", "@operation"):
-            raise self._error(item.at, f"unknown setting {item.name} in a block, expected @removeAll or @operation")
+    def _directive(self, item: SettingSyntax, depth: int, *, is_top: bool) -> Any:
+        """The value of a setting of a block, or the rule that gives it for each record."""
+        known = ("@removeAll", "@operation", *(["@where"] if is_top else []))
+        if item.key is not None or item.name not in known:
+            raise self._error(item.at, f"unknown setting {item.name} in this block, expected {_any(known)}")
         if item.name == "@removeAll":
-            return {item.name: BOOLEANS[self._one_of(item, ("true", "false"))]}
-        return {item.name: self._one_of(item, OPERATIONS)}
+            return BOOLEANS[self._one_of(item, ("true", "false"))]
+        if item.name == "@operation" and (item.value in OPERATIONS or isinstance(item.expression, LiteralValue)):
+            return self._one_of(item, OPERATIONS)
+        self._paths(item.expression, depth)
+        found = type_of(item.expression, self._text)
+        if found not in TEXTS:
+            raise self._error(item.expression.at, f"{item.name}: expected text, got a {found}")
+        return Rule(item.at, item.name, None, item.expression, None)
 
     def _condition(self, item: FieldSyntax, depth: int) -> MapperExpression:
         self._paths(item.expression, depth)

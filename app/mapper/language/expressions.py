@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from app.mapper.language.functions import ABSENT, COMPARE, FUNCTIONS, NUMBERS, Signature, ValueReader, to_text, type_of
+from app.mapper.language.functions import ABSENT, COMPARE, FUNCTIONS, NUMBERS, Signature, ValueReader, in_utc, to_text, type_of
 from app.mapper.language.locales import Locale, parse_date
 from app.mapper.language.problems import InvalidValue
 from app.mapper.language.tree import FunctionCall, LiteralValue, Mapper, MapperExpression, Rule, SourcePath
@@ -16,6 +16,9 @@ from app.types import named
 Getter = Callable[[Any], Any]  # an element of the source -> a value, None, or ABSENT; raises InvalidValue
 Condition = Callable[[Any], bool]
 INVALID = "@invalid"  # {"@invalid": message} replaces a value that could not be read
+CODE = "@code"  # beside it: the code of the error, if it is another one than of the member
+WHERE = "@where"
+NO_CONDITION = {INVALID: "expected a condition, got null", CODE: "required"}  # else it would be one of all rows
 
 
 class Evaluator:
@@ -35,6 +38,8 @@ class Evaluator:
         get = self.expression(rule.expression)
         if rule.kind is not None:
             return _lookup(get, rule.kind)
+        if rule.name == WHERE:
+            return _required(get)
         return self._converted(get, rule)
 
     def condition(self, expression: MapperExpression | None) -> Condition | None:
@@ -160,7 +165,7 @@ class Evaluator:
         if "number" in types:
             return self._reader.number_or_plain
         if "timestamp" in types:
-            return lambda value: self._reader.timestamp(value).replace(tzinfo=None)
+            return lambda value: in_utc(self._reader.timestamp(value))
         if "date" in types:
             return self._reader.date
         return self._reader.boolean if "bool" in types else to_text
@@ -177,6 +182,16 @@ def record_of(members: tuple[tuple[str, Getter], ...], element: Any) -> dict[str
         if value is not ABSENT:
             record[name] = value
     return record
+
+
+def _required(get: Getter) -> Getter:
+    """Replaces a condition that is null or absent by its error."""
+
+    def condition(element: Any) -> Any:
+        value = get(element)
+        return NO_CONDITION if value is None or value is ABSENT else value
+
+    return condition
 
 
 def _applied(get: Getter, work: Callable[[Any], Any]) -> Getter:

@@ -173,7 +173,7 @@ def _result(call: FunctionCall, types: list[ValueType], text: str) -> ValueType:
 
 
 def _has_year(pattern: str) -> bool:
-    sample = datetime(2004, 1, 1)
+    sample = datetime(2004, 1, 1, tzinfo=UTC)
     with contextlib.suppress(InvalidValue, ValueError):
         return parse_date(sample.strftime(pattern), pattern).year == sample.year
     return False
@@ -269,6 +269,11 @@ class ValueReader:
         if word not in ("true", "false"):
             raise InvalidValue(f"expected true or false, got {quoted(value)}")
         return word == "true"
+
+
+def in_utc(moment: datetime) -> datetime:
+    """A moment in UTC, without its zone; one without a zone is in UTC."""
+    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
 
 
 def to_text(value: Any) -> str:

@@ -6,7 +6,7 @@ Babel's parse_decimal(strict=True) is not used: it refuses a plain space as a gr
 from __future__ import annotations
 
 import re
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
@@ -58,8 +58,13 @@ def parse_date(text: str, pattern: str) -> datetime:
 
 
 def format_date(day: date, pattern: str) -> str:
-    """Format a date by a strptime pattern.  %Y gets four digits here; with strftime that depends on the platform."""
-    return day.strftime(re.sub("%(.)", lambda found: f"{day.year:04}" if found[1] == "Y" else found[0], pattern))
+    """Format a date by a strptime pattern, as its midnight in UTC.
+
+    %Y gets four digits here; with strftime that depends on the platform.
+    """
+    return datetime(day.year, day.month, day.day, tzinfo=UTC).strftime(
+        re.sub("%(.)", lambda found: f"{day.year:04}" if found[1] == "Y" else found[0], pattern)
+    )
 
 
 def quoted(value: object) -> str:

@@ -66,8 +66,8 @@ class _Builder(Transformer[Token, Any]):
     def mapper(self, _: Token, name: Token, *items: Any) -> MapperSyntax:
         return MapperSyntax(position(name), str(name), items)
 
-    def setting(self, name: Token, key: Token | None, _: Token, value: Token) -> SettingSyntax:
-        return SettingSyntax(position(name), str(name), None if key is None else str(key), _unquoted(value), position(value))
+    def setting(self, name: Token, key: Token | None, _: Token, value: MapperExpression) -> SettingSyntax:
+        return SettingSyntax(position(name), str(name), None if key is None else str(key), value)
 
     def block(self, name: Token, _: Token, path: Token, *items: Any) -> BlockSyntax:
         inside = tuple(item for item in items if not isinstance(item, Token))

@@ -8,7 +8,7 @@ from app.mapper.language import jsonpath, xpath
 from app.mapper.language.tree import SourceFormat
 from app.mapper.language.xml_blocks import block_paths
 from app.mapper.language.xpath import PathError
-from app.mapper.sources.decoder import find_encoding
+from app.mapper.sources.encodings import find_encoding
 
 __all__ = ["PathError", "check_children", "check_collection", "check_encoding", "check_value"]
 

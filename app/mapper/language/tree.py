@@ -53,8 +53,17 @@ MapperExpression = SourcePath | LiteralValue | FunctionCall
 class SettingSyntax(Node):
     name: str  # with its @
     key: str | None
-    value: str
-    value_at: int = field(compare=False)
+    expression: MapperExpression
+
+    @property
+    def value(self) -> str | None:
+        """What is in its quotes, of either kind; None if it is an expression of another kind."""
+        match self.expression:
+            case SourcePath(text=text):
+                return text
+            case LiteralValue(value=str() as text):
+                return text
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +134,7 @@ class Mapper:
     quote: str | None = None
     encoding: str | None = None
     header: bool = True  # CSV and Excel
+    skip: int = 0  # CSV: lines before the header
     sheet: str | None = None  # Excel: the name of the worksheet; None: the first
     namespaces: Mapping[str, str] = field(default_factory=dict)  # XML: prefix -> URI
     is_exported: bool = False  # made by mapper/exported.py: the source is a file that an export wrote

@@ -13,6 +13,7 @@ from app.errors import ServiceError
 from app.mapper.language.tree import Mapper, paths_in, paths_of
 from app.mapper.reverse.base import ReverseWriter, children_of
 from app.mapper.reverse.plan import Record, ReverseBlock
+from app.mapper.sources.encodings import find_encoding
 
 
 class CsvWriter(ReverseWriter):
@@ -26,12 +27,12 @@ class CsvWriter(ReverseWriter):
         self._mapper = mapper
         self._reverse = reverse
         self._encoding = mapper.encoding or "utf-8"
-        self._encoder = codecs.getincrementalencoder(self._encoding)()  # writes a byte order mark only once
+        self._encoder = codecs.getincrementalencoder(find_encoding(self._encoding))()  # writes a byte order mark only once
         self.media_type = f"text/csv; charset={self._encoding}"
         self._columns: list[str] | None = None
 
     def begin(self) -> bytes:
-        return b""
+        return self._encoder.encode("\r\n" * self._mapper.skip) if self._mapper.skip else b""
 
     def write(self, records: Iterable[Record]) -> bytes:
         parts: list[bytes] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.errors import ServiceError
+from app.mapper.language.expressions import WHERE
 from app.mapper.language.tree import Block, Mapper
 from app.mapper.language.xml_blocks import XmlBlockPath, block_paths
 from app.mapper.reverse.base import ReverseWriter
@@ -23,6 +24,9 @@ def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
         raise ServiceError("invalid_mapper", message, target="mapper")
     if any(each.condition is not None for each in (block, *_nested(block))):
         message = f"the block {block.name} has a condition (when), which cannot be run in reverse"
+        raise ServiceError("invalid_mapper", message, target="mapper")
+    if any(rule.name == WHERE for rule in block.rules):
+        message = f"the block {block.name} has @where, which cannot be run in reverse"
         raise ServiceError("invalid_mapper", message, target="mapper")
     if mapper.format == "xml" and not _is_plain(block_paths(block.path.text)):
         message = f"the path of the block {block.name} has predicates, * or |, which cannot be run in reverse: {block.path.text!r}"

@@ -55,7 +55,9 @@ class CsvSource(TableSource):
 
     def _take(self, text: str, final: bool = False) -> None:
         self._pending += text
-        if self._width < 0 and not self._delimiter and not self._line:
+        if self._line < self._mapper.skip and not self._skip(final):
+            return
+        if self._width < 0 and not self._delimiter and self._line == self._mapper.skip:
             self._skip_separator()
         end = len(self._pending) if final else _last_line_end(self._pending)
         if not end or (end < self._wait and not final):
@@ -106,10 +108,24 @@ class CsvSource(TableSource):
 
     # The header.
 
+    def _skip(self, final: bool) -> bool:
+        """Drop lines before the header; return whether all of them have come."""
+        at = 0
+        while self._line < self._mapper.skip and (end := LINE_END.search(self._pending, at)):
+            at = end.end()
+            self._line += 1
+        self._pending = self._pending[at:]
+        if self._line < self._mapper.skip:
+            self._pending = "" if final else self._pending
+            self._check_size()
+            return final
+        return True
+
     def _skip_separator(self) -> None:
         separator = SEPARATOR.match(self._pending)
         if separator:
-            self._delimiter, self._pending, self._line = separator[1], self._pending[separator.end() :], 1
+            self._delimiter, self._pending = separator[1], self._pending[separator.end() :]
+            self._line += 1
 
     def _begin(self) -> bool:
         """Detect delimiter and quote from the first line; return whether there is one."""

@@ -6,6 +6,7 @@ import codecs
 
 from app.errors import ServiceError
 from app.mapper.language.problems import source_error
+from app.mapper.sources.encodings import find_encoding
 
 # The usual code page of files that are not UTF-8, by language; windows-1252 for all others.
 CODE_PAGES = {
@@ -22,16 +23,6 @@ BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Python's text encodings that files do not use
-EXCLUDED = ("idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "unicode_escape", "raw_unicode_escape")
-
-
-def find_encoding(name: str) -> str:
-    """Return Python's name of a text encoding.  Raises LookupError or ValueError."""
-    found = codecs.lookup(name)
-    if not found._is_text_encoding or found.name in EXCLUDED or found.incrementaldecoder is None:
-        raise LookupError
-    return found.name
 
 
 def require_encoding(charset: str) -> str:

@@ -1,4 +1,4 @@
-"""Finds JSON that the parser must not see.
+"""Keeps from the parser what it must not see, and replaces it by what fails the record that has it (app/wire/mending.py).
 
 ijson's C parser crashes the process on an integer with thousands of digits, and turns an unpaired surrogate into a question mark.
 """
@@ -7,74 +7,71 @@ from __future__ import annotations
 
 import re
 
-STEP = 2_000  # characters; a number is always accepted up to this length, and always refused from twice this length
+from app.wire.mending import EXPONENT, LONGEST_NUMBER, OPEN, has_half, may_have_odd_number, mended, refused_number
+
 NUMBER = b"0123456789+-.eE"
 
 ESCAPED = re.compile(rb"\\.", re.DOTALL)
-SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-HIGH, LOW, HEX = rb"u[dD][89abAB]", rb"u[dD][c-fC-F]", rb"[0-9a-fA-F]"
-# alternatives in this order: pairs, escapes that the end of the data may cut, unpaired surrogates, other escapes
-ESCAPES = re.compile(
-    rb"\\(?:%(high)b%(hex)b{2}\\%(low)b%(hex)b{2}|(?P<open>(?:%(high)b%(hex)b{2}(?:\\(?:u%(hex)b{0,3})?)?|u%(hex)b{0,3})?\Z)"
-    rb"|(?P<half>(?:%(high)b|%(low)b)%(hex)b{2})|.)" % {b"high": HIGH, b"low": LOW, b"hex": HEX},
-    re.DOTALL,
-)  # fmt: skip
 LONGEST = 11  # bytes of an escape that the end of the data may cut
 
 
 class Guard:
-    """Checks a text as it arrives, in pieces of any size."""
+    """Passes a text on as it arrives, in pieces of any size.  It holds back an escape or a number that may not have ended."""
 
     def __init__(self) -> None:
-        self._recent = b""  # the last bytes, in which a long number may have started
-        self._tail = b""  # an incomplete escape at the end
+        self._held = b""
         self._inside = False  # whether the text so far ends in a string
-        self._escape = False  # and this string in a backslash
+        self._is_long = False  # and in a number that was replaced
 
-    def check(self, data: bytes) -> tuple[int, str] | None:
-        """Return the offset and description of the first fault in the next bytes; None if there is none."""
-        found = self._long_number(data) or self._unpaired_surrogate(data)
-        self._inside, self._escape = self._after(data)
-        return found
+    def take(self, data: bytes) -> bytes:
+        """Return what can be passed on with the next bytes."""
+        window = self._held + data
+        rest = window.lstrip(NUMBER) if self._is_long else window
+        start = b" " * (len(window) - len(rest))
+        end = _end_of_escapes(rest)
+        is_inside = self._after(rest[:end])
+        if not is_inside:
+            end = len(rest.rstrip(NUMBER))
+        whole, self._held = rest[:end], rest[end:]
+        passed = start + self._mended(whole)
+        self._inside, self._is_long = is_inside, self._is_long and not rest
+        if len(self._held) > LONGEST_NUMBER:
+            passed += refused_number(len(self._held))
+            self._held, self._is_long = b"", True
+        return passed
 
-    def _after(self, data: bytes) -> tuple[bool, bool]:
-        """Whether the text ends inside a string, and after a backslash, with these bytes."""
-        if not self._escape and b"\\" not in data:
-            return self._inside ^ bool(data.count(b'"') % 2), False
-        plain = ESCAPED.sub(b"", b"\\" + data if self._escape else data)
-        return self._inside ^ bool(plain.count(b'"') % 2), plain.endswith(b"\\")
+    def finish(self) -> bytes:
+        """Return the rest."""
+        return self._held
 
-    def _long_number(self, data: bytes) -> tuple[int, str] | None:
-        window, before = self._recent + data, len(self._recent)
-        self._recent = window[1 - STEP :]
-        at = 0
-        while at + STEP <= len(window):
-            if window[at : at + STEP].translate(None, NUMBER):
-                at += STEP
-                continue
-            start = max(0, at - before)
-            if not self._after(data[:start])[0]:
-                return start, f"a number has more than {STEP:,} digits"
-            end = window.find(b'"', at)  # digits in a string are text
-            at = len(window) if end < 0 else at + (end - at) // STEP * STEP + STEP
-        return None
+    def _after(self, data: bytes) -> bool:
+        """Whether the text ends inside a string with these bytes."""
+        plain = ESCAPED.sub(b"", data) if b"\\" in data else data
+        return self._inside ^ bool(plain.count(b'"') % 2)
 
-    def _unpaired_surrogate(self, data: bytes) -> tuple[int, str] | None:
-        window, before = self._tail + data, len(self._tail)
-        self._tail = b""
-        start = 0 if SURROGATE.search(window) else _last_escapes(window)
-        for match in ESCAPES.finditer(window, start):
-            if match["open"] is not None:
-                self._tail = match[0]
-            elif match["half"]:
-                return max(0, match.start() - before), "an escape is an unpaired surrogate"
-        return None
+    def _mended(self, data: bytes) -> bytes:
+        return mended(data, inside=self._inside) if has_half(data) or _has_odd_number(data) else data
 
 
-def _last_escapes(window: bytes) -> int:
-    """The offset of the escapes at a window's end, the last of which may be incomplete."""
+def _has_odd_number(data: bytes) -> bool:
+    """Whether there may be a number that is too long or has a huge exponent."""
+    return may_have_odd_number(data) and (EXPONENT.search(data) is not None or _has_long_run(data))
+
+
+def _has_long_run(data: bytes) -> bool:
+    """Whether there may be a number of more than LONGEST_NUMBER characters: half of it fills a step."""
+    step = LONGEST_NUMBER // 2
+    return any(not data[at : at + step].translate(None, NUMBER) for at in range(0, len(data) - step + 1, step))
+
+
+def _end_of_escapes(window: bytes) -> int:
+    """The length of a text without an escape that its end may have cut."""
     first = window.find(b"\\", max(0, len(window) - LONGEST))
     if first < 0:
         return len(window)
-    run = len(window[:first]) - len(window[:first].rstrip(b"\\"))
-    return first - run % 2  # escapes start at every other backslash of a run
+    at = first - (len(window[:first]) - len(window[:first].rstrip(b"\\"))) % 2  # escapes start at every other backslash of a run
+    while 0 <= at < len(window):
+        if OPEN.match(window, at):
+            return at
+        at = window.find(b"\\", at + 2)
+    return len(window)

@@ -18,6 +18,7 @@ from app.mapper.language.tree import Block, Mapper, paths_in
 from app.mapper.sources.base import LARGEST_RECORD, Emit, FindElements, FindFault, RecordMaker, SourceReader
 from app.mapper.sources.json_guard import Guard
 from app.mapper.sources.json_walker import ExactNumber, Walker
+from app.wire.mending import NUMBER_MESSAGE, REFUSED_NUMBER
 
 BOM = b"\xef\xbb\xbf"
 
@@ -50,12 +51,7 @@ class JsonSource(SourceReader):
                 return
             if data.startswith(BOM):
                 data, self._offset = data[len(BOM) :], len(BOM)
-        found = self._guard.check(data)
-        if found:
-            at, reason = found
-            line = self._line + data.count(b"\n", 0, at)
-            raise source_error(reason, line=line, offset=self._offset + at)
-        for piece in data.splitlines(keepends=True):
+        for piece in self._guard.take(data).splitlines(keepends=True):
             self._send(piece)
             self._offset += len(piece)
             self._line += piece.endswith(b"\n")
@@ -64,8 +60,8 @@ class JsonSource(SourceReader):
 
     def finish(self) -> Iterable[None]:
         """End the document.  Raises ServiceError."""
-        if self._start:
-            self._send(self._start)
+        if rest := (self._start or b"") + self._guard.finish():
+            self._send(rest)
         try:
             self._parser.close()
         except ijson.JSONError as error:
@@ -120,6 +116,8 @@ def _plain(value: Any) -> Any:
         return bounded(value.exact)
     if isinstance(value, (dict, list)):
         raise InvalidValue(f"expected a single value, got {_kind(value)}")
+    if value == REFUSED_NUMBER:
+        raise InvalidValue(NUMBER_MESSAGE)
     return value
 
 
@@ -150,7 +148,7 @@ def _value(text: str) -> Getter:
 
     def get(element: Any) -> Any:
         value = _member(element, names)
-        return value if value is ABSENT or value.__class__ is str else _plain(value)
+        return value if value is ABSENT or (value.__class__ is str and value != REFUSED_NUMBER) else _plain(value)
 
     return get
 

@@ -51,7 +51,8 @@ class JsonlSource:
         if not text:
             return
         try:
-            record = continue_arrays(text, decode(text), self._children)
+            value, text = decode(text)
+            record = continue_arrays(text, value, self._children)
         except InvalidJson as error:
             if error.position is None:
                 message = "the record does not end on its line; a JSON document is imported without an entity"

@@ -6,7 +6,7 @@ Null is a value: a comparison with it is true or false, never null.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from app.database.catalog import Catalog, Entity, Navigation
@@ -37,14 +37,19 @@ COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """Parameter aliases of a request: the texts of their values by name, None where the service refuses aliases."""
+    """Parameter aliases of a request: the texts of their values by name, None where the service refuses aliases.
+
+    unset: those without a value that were asked for so far.
+    """
 
     values: Mapping[str, str] | None = None
+    unset: set[str] = field(default_factory=set, compare=False)
 
     def value(self, alias: Alias) -> Node:
         """The value of an alias, null if it has none.  A literal gets the alias's position.  Raises QueryError."""
         text = self._text(alias)
         if text is None:
+            self.unset.add(alias.name)
             return Literal(alias.at, "null", "null")
         with about(alias.name):
             node = parse_odata.parse_filter(text)

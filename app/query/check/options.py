@@ -89,16 +89,16 @@ def parse_query(
         raise QueryError("$deltatoken cannot be given here", target="$deltatoken")
     reader = _Reader(catalog, Aliases(_aliases(options) if extended else None), extended, references=takes is EXPORT)
     if key is None:
-        query = reader.query(entity, given)
+        query = reader.whole(entity, given)
         if "$deltatoken" in given:
             return _delta(query, given, page)
         return _tracked(_paged(query, given, page), given, tracks) if extended and takes is COLLECTION else query
     with about("key"):
         row = read_key(catalog, entity, key, reader.aliases)
     if isinstance(member, Navigation):
-        query = _behind(row, member, reader.query(catalog[member.target], given))
+        query = _behind(row, member, reader.whole(catalog[member.target], given))
         return _paged(query, given, page) if extended and takes is COLLECTION else query
-    query = replace(reader.query(entity, given), filter=row.row(), single=True, key=row.value)
+    query = replace(reader.whole(entity, given), filter=row.row(), single=True, key=row.value)
     return replace(query, select=tuple(dict.fromkeys((entity.fields["id"], member)))) if member else query
 
 
@@ -158,6 +158,11 @@ class _Reader:
     references: bool
     joined: list[object] = field(default_factory=list)
     expansions: int = 0
+
+    def whole(self, entity: Entity, given: Given) -> Query:
+        """The query of a request, with the aliases in it that have no value."""
+        query = self.query(entity, given)
+        return replace(query, unset=tuple(sorted(self.aliases.unset)))
 
     def query(self, entity: Entity, given: Given, level: int = 0) -> Query:
         """The query of the options over rows of the entity.  level: of $expand, 0 outside."""

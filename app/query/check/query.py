@@ -33,6 +33,7 @@ class Query:
     skip: int = 0
     count: bool = False  # whether to count the rows without the page
     search: bool = False  # whether a $search was given, which has no effect
+    unset: tuple[str, ...] = ()  # parameter aliases without a value, for which null stands
     single: bool = False  # whether a key restricts the query to one row
     origin: Origin | None = None  # the row at which a navigation begins that leads to these rows
     nested: bool = False  # whether child collections come inside each row

@@ -50,6 +50,18 @@ function showProblem(page) {
     return `Error in line ${line + 1}.`;
 }
 
+// Removes a problem that the page came with, above the form and at its field.
+function clearProblem(name) {
+    document.getElementById(`${name}-wrong`)?.remove();
+    form.elements[name].removeAttribute("aria-invalid");
+    const item = document.querySelector(`.problems a[href="#${name}"]`)?.closest("li");
+    const box = item?.closest(".problems");
+    item?.remove();
+    const left = box?.querySelectorAll("li").length;
+    if (left) box.querySelector("strong").textContent = left === 1 ? "There is a problem" : `There are ${left} problems`;
+    else box?.remove();
+}
+
 // Check and preview ----------------------------------------------------------------------------------------------------------------
 
 let running = null;
@@ -80,6 +92,8 @@ function show(page) {
         return;
     }
     const message = showProblem(page);
+    if (area.dataset.line) clearProblem("text");  // what is wrong now is shown at its line
+    if (page.querySelector("#source-wrong") === null) clearProblem("source");
     const source = page.querySelector("#source-wrong")?.textContent ?? "";
     const result = document.getElementById("result");
     if (message || source) result.classList.add("old");  // of the text before
@@ -204,6 +218,7 @@ editor.on("change", later);
 editor.on("cursorActivity", follow);
 editor.on("inputRead", (_, { text }) => { if (/^[\w@]$/.test(text[0] ?? "") && text.length === 1) complete(); });
 form.elements.source.addEventListener("input", later);
+form.elements.name?.addEventListener("input", () => clearProblem("name"));
 form.addEventListener("submit", (event) => {
     if (event.submitter?.value !== "preview") return;
     event.preventDefault();

@@ -182,8 +182,12 @@ function uploads() {
         for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
         drop.addEventListener("drop", (event) => {
             event.preventDefault();
-            if (event.dataTransfer.files.length) file.files = event.dataTransfer.files;
+            if (!event.dataTransfer.files.length) return;
+            file.files = event.dataTransfer.files;
+            chooseReader(form, file.files[0].name);
         });
+        file.addEventListener("change", () => file.files.length && chooseReader(form, file.files[0].name));
+        form.elements.mapper.addEventListener("change", () => delete form.elements.mapper.dataset.byName);
         form.addEventListener("submit", (event) => {
             event.preventDefault();
             if (file.files.length) isSignedIn().then((is) => is && send(form, part, file.files[0]));
@@ -191,14 +195,25 @@ function uploads() {
     }
 }
 
-// The media type of a file as an export writes it, by its name.
+// The media type of a file as an export writes it, by its name; undefined of another one.
 function exportedType(form, name) {
     const [, extension] = /\.([a-z]+)(\.gz|\.zst)?$/i.exec(name) || [];
-    return JSON.parse(form.dataset.types)[(extension || "").toLowerCase()] || "text/csv";
+    return JSON.parse(form.dataset.types)[(extension || "").toLowerCase()];
+}
+
+// Chooses what reads a file by its name, as the service does without JavaScript, unless something was chosen by hand.
+function chooseReader(form, name) {
+    const select = form.elements.mapper;
+    if (select.value && !("byName" in select.dataset)) return;
+    const [entity] = /^[a-z]\w*(?=\W)/i.exec(name) ?? [""];
+    const option = exportedType(form, name) ? select.querySelector(`option[value="entity:${CSS.escape(entity)}"]`) : select.options[0];
+    select.value = option ? option.value : "";
+    select.dataset.byName = "";
 }
 
 function send(form, part, file) {
     const query = new URLSearchParams();
+    const type = exportedType(form, file.name);
     const [, entity] = form.elements.mapper.value.split("entity:");
     if (entity) query.set("entity", entity);
     else if (form.elements.mapper.value) query.set("mapper", form.elements.mapper.value);
@@ -207,7 +222,7 @@ function send(form, part, file) {
     request.open("POST", `${form.dataset.upload}?${query}`);
     request.setRequestHeader("X-CSRF-Token", form.dataset.csrf);
     request.setRequestHeader("Prefer", "respond-async");
-    request.setRequestHeader("Content-Type", entity ? exportedType(form, file.name) : form.elements.mapper.value ? "application/octet-stream" : "application/json");
+    request.setRequestHeader("Content-Type", entity ? type || "text/csv" : form.elements.mapper.value ? "application/octet-stream" : "application/json");
     request.setRequestHeader("Content-Disposition", `attachment; filename*=UTF-8''${encodeURIComponent(file.name).replace(/['()*]/g, (c) => `%${c.charCodeAt(0).toString(16)}`)}`);
     const coding = file.name.toLowerCase().endsWith(".gz") ? "gzip" : file.name.toLowerCase().endsWith(".zst") ? "zstd" : "";
     if (coding) request.setRequestHeader("Content-Encoding", coding);
@@ -218,6 +233,7 @@ function send(form, part, file) {
         part("upload-error").hidden = !message;
         part("upload-error").textContent = message;
     };
+    if (type && !form.elements.mapper.value) return ended("Choose the entity or the mapper that reads this file, under File format.");
     let announced = 0;  // share of the file, announced in steps of a quarter
     request.upload.addEventListener("progress", (event) => {
         const share = event.total ? event.loaded / event.total : 0;
