@@ -51,22 +51,24 @@ async def revert_request(
     database: Database, request: web.Request, company: str, sender: Sender, change_set: str | None = None
 ) -> Answer:
     """Undo a change set, or what the body selects.  Raises ServiceError."""
-    key = key_of(request)
+    key_of(request)
     for name in request.query:
         if name not in ("dryRun", "force") or change_set is None:
             expected = "no parameters" if change_set is None else "dryRun or force"
             raise ServiceError("malformed_request", f"expected {expected}, got {name}", target=name)
     options = _booleans(request, "dryRun", "force")
     is_async = _responds_async(request)
-    # a change set needs no body; with a key it tells one request from another
-    body = await small_body(request) if change_set is None else await bare_body(request) if key else b""
+    body = await small_body(request) if change_set is None else await bare_body(request)
 
     async def begin(claim: Claim | None, bodies: AsyncIterator[bytes]) -> tuple[int, dict[str, Any]]:
         async for _ in bodies:
             pass
-        selection = (
-            read_body(body) if change_set is None else of_change_set(change_set, dry_run=options["dryRun"], force=options["force"])
-        )
+        if change_set is None:
+            selection = read_body(body)
+        elif body.strip() not in (b"", b"{}"):
+            raise ServiceError("malformed_request", "expected no body: dryRun and force are parameters, as in ?dryRun=true")
+        else:
+            selection = of_change_set(change_set, dry_run=options["dryRun"], force=options["force"])
         sender.require(dry_run=selection.dry_run)
         how: dict[str, Any] = {"is_async": is_async, "claim": claim, "turn": sender.turn}
         return await work.revert(database, company, sender.actor, selection, **how)

@@ -129,7 +129,7 @@ KEYS = [("x" * 254, 200), ("!~" * 100, 200), ("x" * 255, 400), ("two words", 400
 @pytest.mark.parametrize(("number", "path"), [(1, "import"), (2, "revert"), (3, "imports/{id}/revert")])
 def test_keys_are_1_to_255_visible_ascii_characters(service: Service, number: int, path: str) -> None:
     report = send(service, unit("E")).json
-    body = json.dumps({"from": report["position"]}).encode() if path == "revert" else unit("E")
+    body = {"import": unit("E"), "revert": json.dumps({"from": report["position"]}).encode()}.get(path, b"")
     path = f"/api/demo/{path.replace('{id}', report['importId'])}"
     for rest, status in KEYS:
         reply = send(service, body, path, Idempotency_Key=f"{number}{rest}")

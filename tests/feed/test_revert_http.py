@@ -109,6 +109,8 @@ def test_what_cannot_be_reverted(service: Service, module_database_url: str) -> 
     change_set = imported(service, {"units": [{"code": "A", "name": "a"}]})
     assert undo(service, change_set, "?dryrun=true").status == 400
     assert undo(service, change_set, "?force=maybe").status == 400
+    reply = send(service, b'{"dryRun": true}', f"/api/demo/imports/{change_set}/revert")
+    assert (reply.status, reply.json["code"], codes(service)) == (400, "malformed_request", {"A"})
     with psycopg.connect(module_database_url, autocommit=True) as other:
         other.execute("select bds.set_context('demo')")
         other.execute("select set_config('bds.company', 'demo', false)")

@@ -52,7 +52,8 @@ def absolute(text: str) -> str:
     now = datetime.now(UTC)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if match := RELATIVE.fullmatch(text):
-        moment = now - timedelta(days=int(match[1])) if match[2] == "d" else now - timedelta(hours=int(match[1]))
+        ago = timedelta(days=int(match[1])) if match[2] == "d" else timedelta(hours=int(match[1]))
+        moment = (now - ago).replace(microsecond=0)  # so that the addresses of one page agree
     elif text in ("now", "today", "yesterday"):
         moment = {"now": now, "today": today, "yesterday": today - timedelta(days=1)}[text]
     else:
