@@ -38,8 +38,8 @@ SET_VERSION: LiteralString = """
     set_config('enable_bitmapscan', 'off', %(local)s)
 """
 NAME_VERSION: LiteralString = f"select {FOUND}, {SET_VERSION} {FIND}"
-# For a statement that is planned once for all versions, and stays when a month of the log fills that was empty.
 PARAMETERS = ("company", "version", "time", "name", "local", "entity")
+# For a statement that is planned once for all versions, and stays when a month of the log fills that was empty.
 NAME_STEADILY = (
     f"""
     select json_build_array({FOUND}), {SET_VERSION}, set_config('plan_cache_mode', 'force_generic_plan', %(local)s),
@@ -56,7 +56,7 @@ NAME_SINCE: LiteralString = f"""
 KEPT: LiteralString = "select bds.first_change(%s), set_config('enable_bitmapscan', null, false)"
 FIRST = b"select bds.first_change($1)"
 RESET: LiteralString = "reset enable_bitmapscan"
-# Statements that a session keeps prepared, with the two before.  The plan of one takes a megabyte, with many months more.
+# Statements that a session keeps prepared: NAME_STEADILY, FIRST and reads, whose plans take a megabyte, with many months more.
 STEADY = 2 + 8
 
 GROUP: LiteralString = "select set_config('bds.grouped_after', %s, true)"
@@ -320,10 +320,14 @@ async def _read_steadily(connection: Session, company: str, moment: Moment, text
     named = [None if given[name] is None else str(given[name]) for name in PARAMETERS]
     calls = ((NAME_STEADILY, named), (text, values), (FIRST, (company,)))
     found, result, first = await run_together(connection, calls, connection.past_statements, STEADY)
-    past = _read_found(moment, json.loads(row_of(checked(found))[0] or b"")).kept()
+    state = row_of(checked(found))[0]
+    assert state is not None
+    past = _read_found(moment, json.loads(state)).kept()
     with past.timely():
         row = row_of(checked(result))
-    past.require_kept(int(row_of(checked(first))[0] or 1))
+    kept = row_of(checked(first))[0]
+    assert kept is not None
+    past.require_kept(int(kept))
     return row
 
 

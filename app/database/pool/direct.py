@@ -12,7 +12,7 @@ import logging
 import select
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 import psycopg
@@ -83,38 +83,54 @@ class DirectConnection:
     async def run_together(self, calls: Sequence[Call], known: OrderedDict[bytes, bytes], most: int) -> list[PGresult]:
         """Run statements in one round trip and one transaction, prepared as by run_prepared.
 
-        Returns their results; those that follow an error did not run.  Raises psycopg.OperationalError, psycopg.DataError.
+        Returns their results, of which one may be an error: then those that follow it did not run.  Raises psycopg.Error if the
+        connection ends.
         """
-        sent = [(text, [encoded(value) for value in values]) for text, values in calls]
-        new = {text: b"bds_%d" % next(_numbers) for text, _ in sent if known.get(text) == b""}
-        self._is_pipeline = True
-        self._pq.enter_pipeline_mode()
-        for text, name in new.items():
-            self._pq.send_prepare(name, text)
-            known[text] = name
-        for text, parameters in sent:
-            if known.get(text):
-                self._pq.send_query_prepared(known[text], parameters)
-            else:
-                self._pq.send_query_params(text, parameters)
-        self._pq.pipeline_sync()
-        results = await self._sent()
+        names = {text: known[text] or b"bds_%d" % next(_numbers) for text, _ in calls if text in known}
+        new = {text: name for text, name in names.items() if not known[text]}
+        results = await self._run_together(calls, names, new)
         failed = next((error_of(result) for result in results if result.status == ExecStatus.FATAL_ERROR), None)
-        is_outdated = isinstance(failed, OUTDATED) and any(known.get(text) for text, _ in sent)
-        await self._remember([text for text, _ in sent], known, most, without=known if is_outdated else new if failed else ())
-        return await self.run_together(calls, known, most) if is_outdated else results[len(new) : -1]
-
-    async def _remember(
-        self, texts: Sequence[bytes], known: OrderedDict[bytes, bytes], most: int, without: Iterable[bytes]
-    ) -> None:
-        """Note which statements were run last; without those that have to be prepared anew."""
-        for text in list(without):
-            await self._forget(text, known)
-        for text in texts:
+        if failed is None:
+            known.update(new)
+        else:
+            for name in new.values():
+                await self._deallocate(name)
+        if isinstance(failed, OUTDATED) and names:
+            for text in names:
+                await self._forget(text, known)
+            results = await self._run_together(calls, {}, {})
+        for text, _ in calls:
             known.setdefault(text, b"")
             known.move_to_end(text)
         while len(known) > most:
             await self._forget(next(iter(known)), known)
+        return results
+
+    async def _run_together(
+        self, calls: Sequence[Call], names: Mapping[bytes, bytes], new: Mapping[bytes, bytes]
+    ) -> list[PGresult]:
+        """names: of the statements that are prepared; new: of those among them that are prepared here."""
+        sent = [(text, [encoded(value) for value in values]) for text, values in calls]
+        self._is_pipeline = True
+        self._pq.enter_pipeline_mode()
+        for text, parameters in sent:
+            if text in new:
+                self._pq.send_prepare(new[text], text)
+            if text in names:
+                self._pq.send_query_prepared(names[text], parameters)
+            else:
+                self._pq.send_query_params(text, parameters)
+        self._pq.pipeline_sync()
+        received = await self._sent()
+        if received[-1].status != ExecStatus.PIPELINE_SYNC:
+            raise psycopg.OperationalError("the server ended the connection")
+        results = iter(received)
+        answers = []
+        for text, _ in calls:
+            prepared = next(results) if text in new else None
+            result = next(results)
+            answers.append(prepared if prepared is not None and prepared.status == ExecStatus.FATAL_ERROR else result)
+        return answers
 
     async def _prepare(self, text: bytes, known: OrderedDict[bytes, bytes], most: int) -> bytes:
         """Prepare a statement at its second use.  Returns its name, which is empty at the first use."""
@@ -131,8 +147,11 @@ class DirectConnection:
 
     async def _forget(self, text: bytes, known: OrderedDict[bytes, bytes]) -> None:
         if name := known.pop(text):
-            with contextlib.suppress(psycopg.errors.InvalidSqlStatementName):
-                await self.run(b"deallocate " + name)
+            await self._deallocate(name)
+
+    async def _deallocate(self, name: bytes) -> None:
+        with contextlib.suppress(psycopg.errors.InvalidSqlStatementName):
+            await self.run(b"deallocate " + name)
 
     async def result(self, started: asyncio.Future[list[PGresult]]) -> PGresult:
         """The result of a statement that was sent.  Raises psycopg.Error."""
