@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.database.catalog import Catalog, Entity
+from app.errors import QueryError
 from app.export.row_formats import shown_decimal
 from app.query.check.either import read
-from app.query.check.print_odata import filter_text
+from app.query.check.print_odata import Unprintable, filter_text
 from app.query.check.tree import Expression, Junction
 from app.query.check.where import WhereChecker
 from app.query.parse import where as parse_where
@@ -39,9 +41,21 @@ class Condition:
         """The condition without a test that it has among others joined by `and`; None if it has no such test."""
         parts = f" and {self.text} and "
         before, found, after = parts.partition(f" and {self._translated(test)} and ")
-        if not found or (OR.search(self.text) and not before.endswith(")")):
-            return None
-        return f"{before} and {after}".removeprefix(" and ").removesuffix(" and ")
+        rest = f"{before} and {after}".removeprefix(" and ").removesuffix(" and ")
+        return rest if found and self._is_rest(rest, test) else None
+
+    def _is_rest(self, rest: str, test: str) -> bool:
+        """Whether the condition is another one and the test: its text may have the test inside a constant, or below a `not`."""
+        try:
+            return self._tests(self.text) == self._tests(rest) + self._tests(self._translated(test))
+        except (QueryError, Unprintable):
+            return False
+
+    def _tests(self, text: str) -> Counter[str]:
+        """The operands of the outermost `and`."""
+        condition, _ = read_condition(self.catalog, self.catalog, self.entity, text)
+        operands = condition.operands if isinstance(condition, Junction) and condition.operator == "and" else [condition]
+        return Counter(filter_text(each) for each in operands if each is not None)
 
     def _translated(self, test: str) -> str:
         return filter_text(checked(self.catalog, self.entity, test)) if self.is_odata else test

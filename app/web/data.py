@@ -80,7 +80,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         found=found,
         counted=COUNTED,
         is_first=found.query is None or found.query.after is None,
-        kept=kept,
+        kept=kept | {"columns": form.all("columns")},
         link=lambda **changed: addresses.link(page, entity, {**kept, **changed}, form.all("columns")),
         condition=condition,
         test_of=equal_to,

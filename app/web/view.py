@@ -139,9 +139,9 @@ def lines(text: str) -> list[str]:
 
 
 def local_url(path: str, **parameters: object) -> str:
-    """Return a URL of this service, without parameters that are None or empty."""
-    present = {name: str(value) for name, value in parameters.items() if value not in (None, "")}
-    return quote(path, safe="/") + (f"?{urlencode(present)}" if present else "")
+    """Return a URL of this service, without parameters that are None or empty; one that is a list comes once for each member."""
+    present = {name: value for name, value in parameters.items() if value not in (None, "", [])}
+    return quote(path, safe="/") + (f"?{urlencode(present, doseq=True)}" if present else "")
 
 
 def described_by(*ids: str | None) -> Markup:
