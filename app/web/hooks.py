@@ -168,6 +168,7 @@ async def hook_page(
         (form or replay or initial_form()).status,
         hook=hook,
         day=await last_day(page, hook["id"]),
+        newest=NEWEST,
         deliveries=found["data"],
         more=found["hasMore"],
         offset=offset,

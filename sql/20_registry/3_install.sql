@@ -53,7 +53,7 @@ begin
     end case;
 end
 $$;
-comment on function bds_registry.generate(text, text) is 'Makes the statements of a part of an entity, and runs them';
+comment on function bds_registry.generate(text, text) is 'Makes the statements of a part of an entity, for bds_registry.statements';
 
 create function bds_registry.run(statement text, is_mend boolean default false)
     returns void
@@ -69,7 +69,8 @@ begin
 end
 $$;
 comment on function bds_registry.run(text, boolean) is
-    'Notes a generated statement for bds_registry.statements, and runs it if these are; is_mend: it is due only until it has run';
+    'Notes a generated statement, and runs it if bds_registry.statements, which calls bds_registry.generate, runs them. is_mend: it '
+    'is due only until it has run, so it is not noted then: the fingerprint is that of the next time';
 
 create function bds_registry.statements(entity_name text, part text, are_run boolean default false)
     returns text
@@ -83,7 +84,7 @@ begin
 end
 $$;
 comment on function bds_registry.statements(text, text, boolean) is
-    'The statements that install a part of an entity; if they are run, without those that are not due again';
+    'The statements that install a part of an entity. If they are run, without those that are due only once, such as an index';
 
 create function bds_registry.fingerprint(entity_name text, part text)
     returns text

@@ -6,7 +6,7 @@
 --     feed_gone  rows to be deleted, of kind undo
 --
 -- So they are written, deleted, tried and counted as those of documents.  The columns in feed_entities are the fields with old
--- values in the log.
+-- values in the log: `given`, which the planner knows, so that an undo compares and checks no other column.
 
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('undo_{entity}(import bds.imports)', null, 'void',
