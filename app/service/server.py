@@ -17,7 +17,7 @@ import re
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import uvloop
@@ -217,8 +217,7 @@ async def serving(
     app = create_app(database, stall, maintenance=maintenance)
     runner = web.AppRunner(app, shutdown_timeout=GRACE, handler_cancellation=True)
     await runner.setup()
-    loop, manager = asyncio.get_running_loop(), runner.server
-    assert manager is not None  # after setup
+    loop, manager = asyncio.get_running_loop(), cast(web.Server, runner.server)
     manager.request_handler = with_short_way(app, manager.request_handler)
     settings = {
         "loop": loop,
@@ -237,10 +236,10 @@ async def serving(
     try:
         yield sockets[0].getsockname()[:2]
     finally:
-        began = loop.time()
+        imports_end = loop.time() + GRACE - REPORT
         await acceptor.close()
         await end_connections(lambda: manager.connections)
-        await asyncio.gather(runner.cleanup(), stop_imports(GRACE - REPORT - (loop.time() - began)))
+        await asyncio.gather(runner.cleanup(), stop_imports(imports_end - loop.time()))
 
 
 async def run(
