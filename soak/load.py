@@ -86,7 +86,10 @@ class Client:
         if headers.get("connection") == "close":
             self._leave()
         status = lines[0].split()[1]
-        return status if status == "200" else f"{status} {json.loads(text)['code']}"
+        if status == "200":
+            return status
+        told = json.loads(text)
+        return f"{status} {told['code']}" + ("" if "retry-after" in headers else f" ({told.get('detail') or told})")
 
     def _leave(self) -> None:
         if self._streams:
