@@ -38,7 +38,7 @@ CONNECTIONS = 50
 BEFORE, AFTER = 3.0, 5.0  # seconds of load before and after the event
 NOTICE = 2.0  # seconds after which whoever watches the primary promotes the standby
 BEHIND = 1.0  # seconds of the primary that a standby which is behind does not have
-REQUESTS = 10_000  # that are sent beside migrations
+REQUESTS = int(os.environ.get("REQUESTS", "10000"))  # that are sent beside migrations
 
 
 @dataclass
@@ -193,8 +193,11 @@ async def lose_the_standby(place: Cluster, _: Seen) -> None:
 
 async def migrate_all(place: Cluster, seen: Seen) -> None:
     """Apply every unit of sql/ again, as after an upgrade that changes all functions, until enough requests were sent."""
-    while seen.answers.total() < REQUESTS:
+    while True:
         await asyncio.to_thread(apply_again, place.primary.url)
+        if seen.answers.total() >= REQUESTS:
+            return
+        await asyncio.sleep(AFTER)
 
 
 def apply_again(url: str) -> None:

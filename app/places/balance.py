@@ -70,9 +70,9 @@ def plan(urls: dict[str, str]) -> list[Step]:
 
     Raises ServiceError: conflict where Citus places companies, or a place does not answer.
     """
+    if cluster.is_coordinator(urls[HOME]):
+        raise ServiceError("conflict", "Citus decides where companies are: expected bds node rebalance")
     with connect(urls[HOME]) as home:
-        if cluster.find_nodes(home):
-            raise ServiceError("conflict", "Citus decides where companies are: expected bds node rebalance")
         draining = {name for (name,) in home.execute(DRAINING)}
     moving = find_moving(urls)
     companies = [company for name in urls for company in _measure(urls[name], name) if company.name not in moving]

@@ -23,10 +23,11 @@ from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import administration, balance, cluster, replication
 from app.places.move import Move
-from tests.auth.client import ask, make_user
+from tests.auth.client import ask, bearer, make_user
 from tests.conftest import TEMPLATE
 from tests.places.conftest import COMPANY, Places
 from tests.service.serving import running, wait_until
+from tests.web.test_access import PAGES
 from tests.web.visitor import visitor
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -232,6 +233,36 @@ def test_a_place_is_drained(pair: Places, bds: Any) -> None:
     assert bds("place", "drain", "west", "--end")[0] == 0
     assert "draining" not in bds("place", "list")[1]
     assert bds("place", "drain", "east", "--end")[0] == 1
+
+
+def test_home_serves_when_all_companies_live_elsewhere(pair: Places, bds: Any) -> None:
+    for company in (COMPANY, "other"):
+        pair.company(HOME, company)
+        pair.home.write(company, UNITS)
+    assert bds("place", "drain", HOME)[0] == 0
+    assert pair.home.rows("select from bds.residents") == [] and len(pair.west.rows("select from bds.residents")) == 2
+    with running(pair.urls[HOME], company=None) as service:
+        make_user(service, "boss@example.com", COMPANY)
+        pair.home.rows("select bds.set_access('boss@example.com', %s, true)", ([COMPANY, "other"],))
+        boss = visitor(service, "boss@example.com")
+        for path in (*PAGES, "/companies", "/users", "/data/units/1", "/changes/units/1", "/diff?since=1"):
+            page = boss.get(f"{path}{'&' if '?' in path else '?'}company={COMPANY}")
+            assert page.status == 200, path
+        assert "100" in boss.get("/").text and "U7" in boss.get(f"/data/units?company={COMPANY}").text
+        for path in ("/api/odata/demo/units?$top=1", "/api/odata/demo/$metadata", "/c/demo", "/c/demo/units?limit=1", "/readyz",
+            "/c/demo/units?since=1", "/c/demo/diff?since=1", "/c/demo/changesets", "/api/demo/units?export=true&format=csv",
+            "/metrics", "/c/demo/hooks", "/api/demo/mappers", "/api/demo/versions"):  # fmt: skip
+            assert service.ask(path).status == 200, path
+        documents = {"units": [{"code": "new", "name": "new"}]}
+        assert ask(service, "/api/demo/import", "POST", bearer(service.key), documents).json["state"] == "completed"
+        boss.post("/companies", {"id": "acme", "tenant": "", "place": "", "mine": "yes"})
+        assert pair.directory("acme") == ("west", None), "home is drained"
+    steps = pair.home.rows("select step, problem from bds.maintain(compare_age => '0', seal_age => '0') where problem is not null")
+    assert steps == [] and bds("doctor", "--deep")[0] == 0
+    for words in (["company", "list"], ["key", "list"], ["query", "select count(*) from data.units"], ["audit", COMPANY],
+        ["place", "rebalance", "--plan"], ["hook", "list", "--company", COMPANY], ["version", "list", COMPANY]):  # fmt: skip
+        assert bds(*words)[0] == 0, words
+    assert bds("query", "select count(*) from data.units")[1].split() == ["count", "201"]
 
 
 def test_places_are_rebalanced_by_bytes_and_changes(pair: Places, bds: Any) -> None:
