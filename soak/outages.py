@@ -38,7 +38,7 @@ CONNECTIONS = 50
 BEFORE, AFTER = 3.0, 5.0  # seconds of load before and after the event
 NOTICE = 2.0  # seconds after which whoever watches the primary promotes the standby
 BEHIND = 1.0  # seconds of the primary that a standby which is behind does not have
-REQUESTS = int(os.environ.get("REQUESTS", "10000"))  # that are sent beside migrations
+REQUESTS = int(os.environ.get("SOAK_REQUESTS", "10000"))  # that are sent beside migrations
 
 
 @dataclass
