@@ -13,7 +13,7 @@ from app.cli.command import Command, argument
 from app.config import Config
 from app.database import connections
 from app.database.servers.directory import HOME
-from app.places import administration, everywhere, rebalance
+from app.places import administration, balance, everywhere, rebalance
 from app.places.move import Move
 from app.types import exact_json
 
@@ -43,14 +43,37 @@ def drain_place(options: argparse.Namespace, config: Config) -> int:
         return 0
     for company in administration.find_residents(urls, options.name):
         # home is left alone unless it is named: it has the accounts of all
-        target = options.to or administration.choose(urls, company, but=(options.name, HOME))
-        stdio.message(f"{company} goes to {target}")
-        with Move.of(urls, company, lambda _: None, stdio.message) as move:
-            if move.phase:
-                move.resume()
-            else:
-                move.start(target)
+        _bring(urls, company, options.to or administration.choose(urls, company, but=(options.name, HOME)))
     return 0
+
+
+def rebalance_places(options: argparse.Namespace, config: Config) -> int:
+    urls = connections.urls_of_places(config)
+    for company in [] if options.plan else balance.find_moving(urls):
+        _bring(urls, company)
+    steps = balance.plan(urls)
+    rows = [
+        (each.company.name, each.company.place, each.target, f"{each.company.size / 1e6:,.0f} MB", f"{each.company.changes:,}")
+        for each in steps
+    ]
+    if rows:
+        stdio.write(tables.table(("company", "from", "to", "size", f"changes, {balance.RECENT} days"), rows))
+    else:
+        stdio.message("every place has its share")
+    if not options.plan:
+        for each in steps:
+            _bring(urls, each.company.name, each.target)
+    return 0
+
+
+def _bring(urls: dict[str, str], company: str, target: str = "") -> None:
+    """Move a company, or finish its move."""
+    stdio.message(f"{company} goes {'on' if not target else f'to {target}'}")
+    with Move.of(urls, company, lambda _: None, stdio.message) as move:
+        if move.phase:
+            move.resume()
+        else:
+            move.start(target)
 
 
 def move_company(options: argparse.Namespace, config: Config) -> int:
@@ -123,6 +146,16 @@ also to the servers, which replicate from each other.""",
             argument("--to", metavar="PLACE", help="where the companies go (the smallest place but home)"),
             argument("--end", action="store_true", help="let the place get companies again; moves none"),
         ),
+    ),
+    Command(
+        "place rebalance",
+        rebalance_places,
+        "move companies until every place has its share of bytes and of changes",
+        """\
+  bds place rebalance --plan                   prints what would move; changes nothing
+  bds place rebalance                          one after the other; may be repeated
+Home gives companies away and gets none, and a place that is being drained is left alone. bds node rebalance is that of Citus.""",
+        (argument("--plan", action="store_true", help="print the moves, and change nothing"),),
     ),
     Command(
         "company move",

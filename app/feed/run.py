@@ -141,12 +141,20 @@ class Import:
 
     @contextlib.contextmanager
     def _staying(self) -> Iterator[None]:
-        """Raise ServiceError `busy` if the company moves away during the block: what is staged does not move along."""
+        """Raise ServiceError `busy` if the company moves away during the block: what is staged does not move along.
+
+        The same if a failover has lost the import.
+        """
         try:
             with self._telling_departure():
                 yield
         except psycopg.Error as error:
-            self._follow(error)
+            try:
+                self._follow(error)
+            except psycopg.Error:
+                if error.sqlstate in ("BD002", psycopg.errors.UndefinedTable.sqlstate) and self._is_lost():
+                    raise lost() from None
+                raise
             self.id = None
             message = "the company was moved to another place before the import ran; send the document again"
             raise ServiceError("busy", message, headers={"Retry-After": "1"}) from None
@@ -167,6 +175,13 @@ class Import:
                     message = "the import is failed, because its process had stopped responding; send the document again"
                     raise ServiceError("aborted", message) from None
             raise
+
+    def _is_lost(self) -> bool:
+        """Whether the import is not there although it has begun: the database goes on from an earlier state."""
+        query: LiteralString = "select not exists (select from bds.imports where company_id = %s and id = %s)"
+        with self._connect() as connection, connection.transaction():
+            connection.execute("select bds.set_context(%s)", (self.company,))
+            return self.id is not None and bool(connections.one_value(connection, query, self.company, self.id))
 
     def _begin_here(self) -> tuple[UUID, int]:
         with self._connection.use() as connection, connection.transaction():
@@ -336,12 +351,20 @@ class Import:
                 self._staging.close()
             self._connection.close()
             state = "cancelled" if code == "cancelled" else "failed"
-            with self._connect() as connection:
-                show_progress(connection, self.company, self.id, self._progress())
-                with connection.transaction():
-                    connection.execute("select bds.import_fail(%s, %s, %s, %s, %s)", (self.company, self.id, state, code, message))
-                    if self.claim:
-                        self.claim.end(connection, reason, self.id)
+            try:
+                self._end_listed(state, code, message, reason)
+            except psycopg.Error as error:
+                if error.sqlstate != "BD002":
+                    raise
+                self._end_unlisted(reason)  # a failover has lost it, or the company is gone
+
+    def _end_listed(self, state: str, code: str, message: str, reason: BaseException | None) -> None:
+        with self._connect() as connection:
+            show_progress(connection, self.company, self.id, self._progress())
+            with connection.transaction():
+                connection.execute("select bds.import_fail(%s, %s, %s, %s, %s)", (self.company, self.id, state, code, message))
+                if self.claim:
+                    self.claim.end(connection, reason, self.id)
 
     def _end_unlisted(self, reason: BaseException | None) -> None:
         """End the request of an import that is not listed."""
@@ -391,6 +414,11 @@ def cancelled() -> ServiceError:
 
 def stopped() -> ServiceError:
     return ServiceError("aborted", "the service was stopped before the import had ended; nothing was written")
+
+
+def lost() -> ServiceError:
+    message = "the database goes on from an earlier state, which does not have the import; send the document again"
+    return ServiceError("busy", message, headers={"Retry-After": "1"})
 
 
 def _describe(reason: BaseException | None) -> tuple[str, str]:

@@ -6,6 +6,7 @@ Modules:
     replication      the logical replication of a company's rows
     cluster          the workers of a Citus cluster as places
     rebalance        gives each worker of a cluster its share of the companies
+    balance          plans which companies move so that each place has its share
     everywhere       a read-only statement over the companies of all places
     dump             a company as a stream of bytes
 """

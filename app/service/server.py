@@ -3,8 +3,8 @@
 The HTTP parser refuses unreadable requests before a route is known; here those refusals get the form of their area (OData or
 problem+json), and the client gets time to read them.
 
-Private parts of aiohttp in use: RequestHandler._messages, _current_request, _force_close, and _ErrInfo;
-tests/service/test_private_names.py fails if they change.
+Private parts of aiohttp in use: RequestHandler._messages, _current_request, _force_close and _handle_request, BaseRequest._cache,
+and _ErrInfo; tests/service/test_private_names.py fails if they change.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import logging
 import re
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, cast
 
 import psycopg
 import uvloop
@@ -51,6 +51,8 @@ MAX_URL = 64 << 10  # bytes
 MAX_HEADER = 16 << 10  # bytes, of one header line
 IDLE = 75.0  # seconds that a connection may be idle; longer than reverse proxies keep theirs
 LINGER = 2.0  # seconds that a refused client has to read the answer
+LAST = 1.0  # seconds in which a client may still send over a connection that it takes as open when the service stops
+LOOK = 0.02  # seconds between two looks whether there is such a connection
 GRACE = 30.0  # seconds that running requests and imports have when the service stops
 # containers that a process has made and not freed since the last collection; at 700, Python's own value, the requests of a thousand
 # connections make it collect so often that it answers a tenth less
@@ -83,6 +85,8 @@ class Connection(web.RequestHandler):
         super().__init__(manager, **settings)
         self._app = app
         self.lost = asyncio.Event()
+        self._is_ending = False
+        self._request: web.BaseRequest | None = None  # from its head to the end of the answer
         # of the current request, as far as it is known before parsing; and whether its method is one by its form
         self._path, self._has_method = "", False
         self._has_started = False
@@ -90,6 +94,26 @@ class Connection(web.RequestHandler):
     async def start(self) -> None:
         self._has_started = True
         await super().start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its client has the answers to all that it has sent, and may send more."""
+        return self._request is None and not self._messages and not self._force_close
+
+    def end(self) -> None:
+        """Tell the client with the next answer that the connection ends; until then it stays open."""
+        self._is_ending = True
+        if self._request is not None:
+            _make_last(self._request)
+
+    async def _handle_request(self, request: web.BaseRequest, *rest: Any) -> tuple[web.StreamResponse, bool]:
+        self._request = request
+        if self._is_ending:
+            _make_last(request)
+        try:
+            return await super()._handle_request(request, *rest)
+        finally:
+            self._request = None
 
     def close(self) -> None:
         super().close()
@@ -153,6 +177,28 @@ class Connection(web.RequestHandler):
         return ServiceError("malformed_request", "expected an HTTP request")
 
 
+def _make_last(request: web.BaseRequest) -> None:
+    """Let the answer say `Connection: close`, if it has not begun."""
+    request._cache["keep_alive"] = False
+
+
+async def end_connections(connections: Callable[[], Iterable[Any]]) -> None:
+    """Answer what clients send over connections that they take as open, and tell them that these end.
+
+    A client that is told opens another one, to another process or machine; one whose connection is cut does not know whether its
+    request was carried out.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LAST):
+            while True:
+                open_ones = [each for each in connections() if isinstance(each, Connection)]
+                for each in open_ones:
+                    each.end()
+                if not any(each.is_idle for each in open_ones):
+                    break
+                await asyncio.sleep(LOOK)
+
+
 @contextlib.asynccontextmanager
 async def serving(
     database: Database,
@@ -171,8 +217,7 @@ async def serving(
     app = create_app(database, stall, maintenance=maintenance)
     runner = web.AppRunner(app, shutdown_timeout=GRACE, handler_cancellation=True)
     await runner.setup()
-    loop, manager = asyncio.get_running_loop(), runner.server
-    assert manager is not None  # after setup
+    loop, manager = asyncio.get_running_loop(), cast(web.Server, runner.server)
     manager.request_handler = with_short_way(app, manager.request_handler)
     settings = {
         "loop": loop,
@@ -191,8 +236,10 @@ async def serving(
     try:
         yield sockets[0].getsockname()[:2]
     finally:
-        acceptor.close()
-        await asyncio.gather(runner.cleanup(), stop_imports(GRACE - REPORT))
+        imports_end = loop.time() + GRACE - REPORT
+        await acceptor.close()
+        await end_connections(lambda: manager.connections)
+        await asyncio.gather(runner.cleanup(), stop_imports(imports_end - loop.time()))
 
 
 async def run(

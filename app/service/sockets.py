@@ -61,13 +61,18 @@ class Acceptor:
             each.listen(BACKLOG)
         self._watch()
 
-    def close(self) -> None:
-        """Accept no more."""
+    async def close(self) -> None:
+        """Accept those that wait, which the system would cut, and no more."""
         if self._retry is not None:
             self._retry.cancel()
         for each in self._sockets:
             self._loop.remove_reader(each)
+            self._accept(each)
+            self._loop.remove_reader(each)  # no descriptors are left
             each.close()
+        if self._retry is not None:
+            self._retry.cancel()
+        await asyncio.gather(*self._opening)
 
     def _watch(self) -> None:
         for each in self._sockets:

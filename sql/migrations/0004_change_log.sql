@@ -114,7 +114,9 @@ comment on column bds.change_log.old is
     'For an update old values of the changed columns, for a delete the row; by API names';
 
 -- Each partition has the primary key (company_id, id), see bds_change_log.make_month: one of the whole log would have to contain
--- created_at.
+-- created_at.  A subscriber of the whole log, which a move is, finds by that key what bds.erase has changed, if it is told that it
+-- gets all columns.
+alter table only bds.change_log replica identity full;
 create index change_log_entity_id on bds.change_log (company_id, entity, id);
 -- The row first: only this index then serves a probe for a row, even for a company without statistics (see
 -- bds_change_log.name_collection).
@@ -179,6 +181,7 @@ comment on column bds.settings.log_archive is 'Whether expired months are moved 
 insert into bds.settings default values;
 
 create table bds.change_archive (like bds.change_log including constraints including comments) partition by range (created_at);
+alter table only bds.change_archive replica identity full;
 comment on table bds.change_archive is 'Months of the change log that have expired, if the operator wants them archived';
 create index change_archive_row on bds.change_archive (row_id, company_id);
 

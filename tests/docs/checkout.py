@@ -44,11 +44,11 @@ class Checkout:
             python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
             python.chmod(0o755)
 
-    def type(self, commands: list[str]) -> list[str]:
+    def type(self, commands: list[str], timeout: float = 300) -> list[str]:
         """What each of the commands prints, one after the other in one shell.  Raises AssertionError if the shell ends early."""
         script = "\n".join(f"echo '--- {number}'\n{command}" for number, command in enumerate(commands))
         words = ["bash", "-c", script]
-        ended = subprocess.run(words, cwd=self.folder, env=dict(self.environment), capture_output=True, text=True, timeout=300)
+        ended = subprocess.run(words, cwd=self.folder, env=dict(self.environment), capture_output=True, text=True, timeout=timeout)
         printed = re.split(r"--- \d+\n", ended.stdout)[1:]
         assert len(printed) == len(commands), ended.stderr
         return printed

@@ -82,6 +82,16 @@ def examples(document: str) -> tuple[Example, ...]:
     return tuple(Example(document, title, kind, "".join(f"{line}\n" for line in lines)) for title, kind, lines in found)
 
 
+def chapter(document: str, title: str) -> set[str]:
+    """A heading, with those of its sections."""
+    found, level = set(), 0
+    for name, kind, line in lines_of(document):
+        if not kind and (heading := TITLE.fullmatch(line)):
+            level = len(heading[1]) if name == title else 0 if len(heading[1]) <= level else level
+            found |= {name} if level else set()
+    return found
+
+
 def session(text: str) -> list[tuple[str, str]]:
     """The commands of a shell block, each with what is printed under it."""
     typed: list[tuple[list[str], list[str]]] = []

@@ -18,7 +18,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from app.errors import ServiceError
 from app.feed import heartbeat
+from app.feed.run import Import
 from tests.feed.conftest import Feed
 from tests.service.serving import wait_until
 
@@ -222,6 +224,27 @@ def _write(process: subprocess.Popen[bytes], data: bytes) -> None:
     with suppress(BrokenPipeError):  # the process was killed
         process.stdin.write(data)
         process.stdin.flush()
+
+
+def test_an_import_that_the_database_does_not_have_any_more_is_to_be_sent_again(feed: Feed) -> None:
+    """A failover to a standby that was behind loses what had begun: the client is not told that there is no such import."""
+
+    def lost(document: bytes) -> Import:
+        importing = feed.begin()
+        importing.receive(document)
+        for (table,) in feed.operator.rows("select oid::regclass::text from pg_class where relnamespace = 'staging'::regnamespace"):
+            feed.operator.connection.execute(f"drop table if exists {table}".encode())
+        feed.operator.rows("delete from bds.imports where id = %s returning 1", (importing.id,))
+        return importing
+
+    for document in (b'{"units": [{"code": "A", "name": "a"}]}', b'{"units": [' + units(0, LARGE // 1000) + b"]}"):
+        importing = lost(document)
+        with pytest.raises(ServiceError) as refused:
+            importing.run()
+        assert (refused.value.code, refused.value.headers) == ("busy", {"Retry-After": "1"})
+        importing.fail(refused.value)
+    lost(b"{").fail(psycopg.OperationalError("the connection is lost"))
+    assert feed.staged() == 0 and not feed.log()
 
 
 def test_a_waiting_import_shows_signs_of_life(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:

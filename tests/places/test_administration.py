@@ -21,12 +21,13 @@ from app.cli.main import main
 from app.database import embedded
 from app.database.servers.directory import HOME
 from app.errors import ServiceError
-from app.places import administration, cluster, replication
+from app.places import administration, balance, cluster, replication
 from app.places.move import Move
-from tests.auth.client import ask, make_user
+from tests.auth.client import ask, bearer, make_user
 from tests.conftest import TEMPLATE
 from tests.places.conftest import COMPANY, Places
 from tests.service.serving import running, wait_until
+from tests.web.test_access import PAGES
 from tests.web.visitor import visitor
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -48,7 +49,7 @@ def bds(pair: Places, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     return run
 
 
-def interrupt(pair: Places, step: str, target: str = "west") -> None:
+def interrupt(pair: Places, step: str, target: str = "west", company: str = COMPANY) -> None:
     """Start a move that ends after a step."""
 
     def say(done: str) -> None:
@@ -56,7 +57,7 @@ def interrupt(pair: Places, step: str, target: str = "west") -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pair.move(target, say=say)
+        pair.move(target, company, say=say)
 
 
 def test_a_company_is_created_used_and_deleted_at_a_place(pair: Places, bds: Any, tmp_path: Any) -> None:
@@ -232,6 +233,76 @@ def test_a_place_is_drained(pair: Places, bds: Any) -> None:
     assert bds("place", "drain", "west", "--end")[0] == 0
     assert "draining" not in bds("place", "list")[1]
     assert bds("place", "drain", "east", "--end")[0] == 1
+
+
+def test_home_serves_when_all_companies_live_elsewhere(pair: Places, bds: Any) -> None:
+    for company in (COMPANY, "other"):
+        pair.company(HOME, company)
+        pair.home.write(company, UNITS)
+    assert bds("place", "drain", HOME)[0] == 0
+    assert pair.home.rows("select from bds.residents") == [] and len(pair.west.rows("select from bds.residents")) == 2
+    with running(pair.urls[HOME], company=None) as service:
+        make_user(service, "boss@example.com", COMPANY)
+        pair.home.rows("select bds.set_access('boss@example.com', %s, true)", ([COMPANY, "other"],))
+        boss = visitor(service, "boss@example.com")
+        for path in (*PAGES, "/companies", "/users", "/data/units/1", "/changes/units/1", "/diff?since=1"):
+            page = boss.get(f"{path}{'&' if '?' in path else '?'}company={COMPANY}")
+            assert page.status == 200, path
+        assert "100" in boss.get("/").text and "U7" in boss.get(f"/data/units?company={COMPANY}").text
+        for path in ("/api/odata/demo/units?$top=1", "/api/odata/demo/$metadata", "/c/demo", "/c/demo/units?limit=1", "/readyz",
+            "/c/demo/units?since=1", "/c/demo/diff?since=1", "/c/demo/changesets", "/api/demo/units?export=true&format=csv",
+            "/metrics", "/c/demo/hooks", "/api/demo/mappers", "/api/demo/versions"):  # fmt: skip
+            assert service.ask(path).status == 200, path
+        documents = {"units": [{"code": "new", "name": "new"}]}
+        assert ask(service, "/api/demo/import", "POST", bearer(service.key), documents).json["state"] == "completed"
+        boss.post("/companies", {"id": "acme", "tenant": "", "place": "", "mine": "yes"})
+        assert pair.directory("acme") == ("west", None), "home is drained"
+    steps = pair.home.rows("select step, problem from bds.maintain(compare_age => '0', seal_age => '0') where problem is not null")
+    assert steps == [] and bds("doctor", "--deep")[0] == 0
+    for words in (["company", "list"], ["key", "list"], ["query", "select count(*) from data.units"], ["audit", COMPANY],
+        ["place", "rebalance", "--plan"], ["hook", "list", "--company", COMPANY], ["version", "list", COMPANY]):  # fmt: skip
+        assert bds(*words)[0] == 0, words
+    assert bds("query", "select count(*) from data.units")[1].split() == ["count", "201"]
+
+
+def test_places_are_rebalanced_by_bytes_and_changes(pair: Places, bds: Any) -> None:
+    for company, rows in (("large", 900), ("middle", 700), ("small", 200)):
+        pair.company(HOME, company)
+        for _ in range(rows // 100):
+            pair.home.write(company, UNITS.replace("'U'", "gen_random_uuid()::text"))
+    code, planned, _ = bds("place", "rebalance", "--plan")
+    assert code == 0 and [line.split()[:3] for line in planned.splitlines()[1:]] == [["large", "home", "west"]]
+    assert int(planned.split()[-1].replace(",", "")) == 900 and pair.writable("large") == [HOME]
+    interrupt(pair, "copied", company="small")
+    code, moved, messages = bds("place", "rebalance")
+    assert code == 0 and "small goes on" in messages
+    assert [pair.writable(company) for company in ("large", "middle", "small")] == [[HOME], ["west"], ["west"]]
+    assert [line.split()[:3] for line in moved.splitlines()[1:]] == [["middle", "home", "west"]]
+    code, planned, messages = bds("place", "rebalance", "--plan")
+    assert (code, planned) == (0, "") and "every place has its share" in messages
+    pair.home.connection.execute("insert into bds.places (name, url) values ('gone', 'postgresql://nobody@127.0.0.1:1/bds')")
+    code, _, messages = bds("place", "rebalance", "--plan")
+    assert code == 1 and "the place gone does not answer" in messages
+
+
+@pytest.mark.parametrize(
+    ("companies", "places", "expected"),
+    [
+        # name, place, bytes, changes
+        ([("a", HOME, 10, 0), ("b", HOME, 10, 0)], [HOME], []),
+        ([("a", "west", 10, 0), ("b", "west", 10, 0)], [HOME, "west"], []),  # home gets none
+        ([("a", "west", 10, 0), ("b", "west", 10, 0)], ["east", "west"], [("a", "east")]),
+        ([("a", "west", 90, 0), ("b", "west", 10, 0)], ["east", "west"], [("b", "east")]),
+        ([("a", "west", 100, 0)], ["east", "west"], []),  # nothing is gained
+        ([("a", "west", 50, 90), ("b", "west", 50, 5), ("c", "west", 50, 5)], ["east", "west"], [("a", "east")]),
+        ([("a", "west", 10, 0), ("b", "old", 90, 0)], ["east", "west"], []),  # one that is drained is no other place's matter
+        ([("a", HOME, 30, 0), ("b", HOME, 30, 0), ("c", HOME, 30, 0)], [HOME, "west", "east"], [("a", "west"), ("b", "east")]),
+        ([], ["east", "west"], []),
+    ],
+)
+def test_what_moves_makes_places_even(companies: list[Any], places: list[str], expected: list[tuple[str, str]]) -> None:
+    steps = balance.choose([balance.Company(*each) for each in companies], places)
+    assert [(step.company.name, step.target) for step in steps] == expected
 
 
 def test_a_file_runs_at_every_place_and_an_error_names_the_place(pair: Places, bds: Any, tmp_path: Any) -> None:

@@ -56,6 +56,19 @@ def test_a_company_moves_with_its_rows_and_log_and_back(pair: Places) -> None:
     assert [place for (place,) in moves] == ["home", "west", None, None, "home", None]
 
 
+def test_what_is_erased_while_a_company_is_copied_is_erased_at_the_target(pair: Places) -> None:
+    pair.company(HOME)
+    pair.home.write(COMPANY, "insert into data.units (code, name) values ('A', 'secret')")
+    pair.home.write(COMPANY, "update data.units set name = 'public'")
+
+    def say(step: str) -> None:
+        if step == "copied":
+            pair.home.rows("select bds.erase('demo', 'units', min(id), '{name}') from data.units")
+
+    pair.move("west", say=say)
+    assert pair.west.rows("select old from bds.change_log order by id") == [(None,), ({"name": None},)]
+
+
 def test_months_that_a_company_keeps_do_not_expire_at_the_target(pair: Places) -> None:
     """The target's own retention is shorter, and its maintenance runs while the company is copied."""
     pair.company(HOME)

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +87,49 @@ def make_standby(primary: str, directory: Path, slot: str) -> Standby:
     standby = Standby(data, make_conninfo(primary, host=str(directory)))
     standby.start()
     return standby
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder in which servers have their files, too."""
+    folder = Path(tempfile.mkdtemp(prefix="bds-tests-"))
+    folder.chmod(0o777)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def restored(directory: Path, copy: Callable[[Path], object]) -> Iterator[Standby]:
+    """A server whose files `copy` puts into a folder, which it gets; it is started, and takes writes, until the block ends."""
+    directory.mkdir(mode=0o777)
+    directory.chmod(0o777)
+    data = directory / "data"
+    copy(data)
+    server = Standby(data, f"host={directory} user=postgres dbname={embedded.DATABASE}")
+    server.start()
+    try:
+        wait_until(lambda: server.query("select not pg_is_in_recovery()"))
+        yield server
+    finally:
+        server.stop("immediate")
+
+
+@contextmanager
+def archiving(primary: str, archive: Path) -> Iterator[Standby]:
+    """The server at `primary`, which copies its write-ahead log into a folder; it may be stopped and started in the block."""
+    archive.mkdir(mode=0o777)
+    archive.chmod(0o777)
+    with psycopg.connect(primary, autocommit=True) as connection:
+        connection.execute("alter system set archive_mode = on")
+        connection.execute(f"alter system set archive_command = 'cp %p {archive}/%f'".encode())
+        row = connection.execute("show data_directory").fetchone()
+    assert row is not None
+    server = Standby(Path(row[0]), primary)
+    server.stop()
+    server.start()
+    yield server
 
 
 @contextmanager

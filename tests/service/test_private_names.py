@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import http_writer, web, web_protocol
+from aiohttp.test_utils import make_mocked_request
 from prometheus_client import metrics, values
 
 from app.database import embedded
@@ -24,6 +25,12 @@ def test_aiohttp_marks_requests_that_its_parser_refused() -> None:
 @pytest.mark.parametrize("name", ["_messages", "_current_request", "_force_close"])
 def test_a_connection_of_aiohttp_has(name: str) -> None:
     assert name in web_protocol.RequestHandler.__slots__
+
+
+def test_a_request_of_aiohttp_keeps_whether_its_connection_stays_where_it_can_be_changed() -> None:
+    request = make_mocked_request("GET", "/")
+    assert request.keep_alive and request._cache["keep_alive"] is True
+    assert "self._handle_request(request, start, request_handler)" in inspect.getsource(web_protocol.RequestHandler.start)
 
 
 def test_a_body_of_aiohttp_can_be_written_without_waiting() -> None:

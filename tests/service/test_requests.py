@@ -11,8 +11,9 @@ import socket
 import pytest
 from aiohttp import web
 
+from app.service import server
 from app.service.server import Connection
-from tests.service.serving import Service, running, wait_until
+from tests.service.serving import ANSWER, Service, running, wait_until
 
 PATHS = [
     # path, credentials, status
@@ -179,6 +180,25 @@ def test_a_running_response_is_finished_when_the_service_stops(database_url: str
             service.stop()
             wait_until(lambda: not accepts(service))
             assert len(json.loads(response.read())["value"]) == 30000
+
+
+def test_a_client_that_takes_its_connection_as_open_when_the_service_stops_is_answered_and_told(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LAST", ANSWER)
+    with running(database_url) as service:
+        clients = [http.client.HTTPConnection(service.host, service.port, timeout=ANSWER) for _ in range(2)]
+        for client, path in zip(clients, ("/c/demo/units", "/api/odata/demo/units"), strict=True):
+            client.request("GET", path, headers={"Authorization": service.basic})
+            response = client.getresponse()
+            assert (response.status, response.headers["Connection"]) == (200, None) and response.read()
+        service.stop()
+        wait_until(lambda: not accepts(service))
+        for client, path in zip(clients, ("/c/demo/units", "/api/odata/demo/units"), strict=True):
+            client.request("GET", path, headers={"Authorization": service.basic})
+            response = client.getresponse()
+            assert (response.status, response.headers["Connection"]) == (200, "close") and response.read()
+            client.close()
 
 
 def accepts(service: Service) -> bool:
