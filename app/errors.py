@@ -105,6 +105,7 @@ class ServiceError(Exception):
         headers: dict[str, str] | None = None,
         **more: Any,
     ) -> None:
+        message = message.replace("\0", "\ufffd")  # a message may quote a name, and reports are stored, which hold no U+0000
         super().__init__(message)
         self.code = code
         self.message = message

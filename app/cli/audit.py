@@ -11,6 +11,11 @@ from app.cli.arguments import read_count
 from app.cli.command import Command, argument
 from app.config import Config
 from app.database import connections
+from app.errors import ServiceError
+
+KNOWN = """
+    select exists (select from bds.companies c where c.id = %s) or exists (select from bds.audit a where a.company_id = %s)
+"""
 
 
 def show_audit(options: argparse.Namespace, config: Config) -> int:
@@ -18,11 +23,14 @@ def show_audit(options: argparse.Namespace, config: Config) -> int:
     from app.changes.audit import ITEMS, MAX_LIMIT, merge, wanted, without_hashes  # imported late: its package serves HTTP
 
     limit = min(int(options.limit) or 1, MAX_LIMIT)
-    parts = []
+    parts, is_known = [], False
     for url in dict.fromkeys((connections.resolve(config), connections.resolve_company(config, options.company))):
         with connections.connect(url) as connection:
             rows = connection.execute(ITEMS, (options.company, None, wanted(limit))).fetchall()
             parts.append([item for (item,) in rows])
+            is_known = is_known or connection.execute(KNOWN, (options.company, options.company)).fetchone() != (False,)
+    if not is_known:
+        raise ServiceError("not_found", f"no such company: {options.company!r}")
     records, _ = merge(parts, limit)
     if options.json:
         stdio.write("".join(json.dumps(each, ensure_ascii=not stdio.is_unicode()) + "\n" for each in records))

@@ -9,6 +9,7 @@ import psycopg
 
 from app.cli import stdio, tables
 from app.cli.command import Command, argument
+from app.cli.companies import require_company
 from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
@@ -114,6 +115,7 @@ def delete_version(options: argparse.Namespace, config: Config) -> int:
 
 def list_versions(options: argparse.Namespace, config: Config) -> int:
     with connections.connect(connections.resolve_company(config, options.company)) as connection:
+        require_company(connection, options.company)
         rows = connection.execute(NAMES, (options.company,)).fetchall()
     stdio.write(tables.table(("name", "version", "at (UTC)", "named (UTC)", "by"), rows))
     return 0

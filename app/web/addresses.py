@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
@@ -15,6 +16,8 @@ from app.web.conditions import checked
 from app.web.forms import Form
 from app.web.groups import Groups
 from app.web.page import PageRequest
+
+NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ def sort_by_field(entity: Entity, sort: str) -> str:
 
 
 def search(entity: Entity, text: str) -> str:
-    """The condition that a text occurs in a row's unique text fields, name or description."""
+    """The condition that a text occurs in a row's unique text fields, name or description; without those that it is its number."""
     if not text:
         return ""
     names = [
@@ -127,6 +130,8 @@ def search(entity: Entity, text: str) -> str:
         for field in entity.fields.values()
         if field.type == "text" and (field.unique or field.name in ("name", "description"))
     ]
+    if not names:
+        return f"id = {text}" if NUMBER.fullmatch(text) else "id is null"  # no row
     return " or ".join(f"{name} ilike {parse_where.quoted('%' + literal(text) + '%')}" for name in names)
 
 

@@ -34,8 +34,8 @@ class Past:
 
 
 def read_asof(page: PageRequest) -> str:
-    """What is asked for: `asof`, or `version` or `at` as /c has them, or `day`, a time that was picked; "" for now."""
-    given = (page.query.get(name, "").strip() for name in ("asof", "version", "at", "day"))
+    """What is asked for: `day`, a time that was picked, or `asof`, or `version` or `at` as /c has them; "" for now."""
+    given = (page.query.get(name, "").strip() for name in ("day", "asof", "version", "at"))
     return next((text for text in given if text and text != "now"), "")
 
 

@@ -1,4 +1,7 @@
-"""Search over the codes and names of all entities: rows whose code is or begins with the text, then those that contain it."""
+"""Search over the codes and names of all entities whose codes are text.
+
+Rows whose code is the text come first, then those whose code begins with it, then those that contain it.
+"""
 
 from __future__ import annotations
 

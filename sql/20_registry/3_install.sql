@@ -69,8 +69,8 @@ begin
 end
 $$;
 comment on function bds_registry.run(text, boolean) is
-    'Notes a generated statement, and runs it if bds_registry.statements, which calls bds_registry.generate, runs them. is_mend: it '
-    'is due only until it has run, so it is not noted then: the fingerprint is that of the next time';
+    'Notes a generated statement, and runs it if bds_registry.statements, which calls bds_registry.generate, runs them. is_mend: '
+    'it is due only until it has run, so it is not noted then: the fingerprint is that of the next time';
 
 create function bds_registry.statements(entity_name text, part text, are_run boolean default false)
     returns text

@@ -92,6 +92,8 @@ def test_the_first_administrator_needs_no_company(environment: dict[str, str], o
     ("arguments", "code", "message"),
     [
         (("key", "create", "--company", "nowhere"), 1, "no such company: 'nowhere'"),
+        (("version", "list", "nowhere"), 1, "no such company: 'nowhere'"),
+        (("audit", "nowhere"), 1, "no such company: 'nowhere'"),
         (("key", "create", "--company", "acme", "--scope", "write"), 2, "expected some of read,import,hooks,propose, got 'write'"),
         (
             ("key", "create", "--company", "acme", "--expires", "9999-12-31T23:59-12:00"),

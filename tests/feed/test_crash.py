@@ -232,9 +232,9 @@ def test_an_import_that_the_database_does_not_have_any_more_is_to_be_sent_again(
     def lost(document: bytes) -> Import:
         importing = feed.begin()
         importing.receive(document)
+        feed.operator.rows("delete from bds.imports where id = %s returning 1", (importing.id,))
         for (table,) in feed.operator.rows("select oid::regclass::text from pg_class where relnamespace = 'staging'::regnamespace"):
             feed.operator.connection.execute(f"drop table if exists {table}".encode())
-        feed.operator.rows("delete from bds.imports where id = %s returning 1", (importing.id,))
         return importing
 
     for document in (b'{"units": [{"code": "A", "name": "a"}]}', b'{"units": [' + units(0, LARGE // 1000) + b"]}"):

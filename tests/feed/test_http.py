@@ -138,6 +138,8 @@ ANSWERS: list[tuple[bytes, dict[str, str], int, str | None]] = [
     (zstd.compress(b'{"units": [' + b" " * (64 << 20) + b"]}"), {"Content_Encoding": "zstd"}, 413, "too_large"),
     (b"", {"Content_Encoding": "gzip"}, 400, "malformed_document"),
     (b'{"planets": []}', {}, 400, "unknown_entity"),
+    (b'{"units": [], "pla\\u0000nets": []}', {}, 400, "unknown_entity"),
+    (b'{"@ato\\u0000mic": 1}', {}, 400, "invalid_directive"),
     (b'{"units": [{"code": "T", "name": "t"}], "planets": [{}]}', {}, 400, "unknown_entity"),
     (b'{"units": [{"code": "T", "name": "t"}, 7]}', {}, 400, "invalid_document"),
     (b'{"units": [{"code": "T", "name": "t"}], "@atomic": "yes"}', {}, 400, "invalid_directive"),

@@ -66,6 +66,7 @@ def test_the_dialect_is_detected(run: Run, source: str, settings: str, expected:
     ("utf-8-sig", "", "Müller ✓"),
     ("utf-16", "", "Müller ✓"),
     ("utf-16-le", "", "Müller ✓"),
+    ("utf-16-le", "@encoding = 'utf-16'", "Müller ✓"),
     ("utf-16-be", "", "Müller ✓"),
     ("utf-32", "", "Müller ✓"),
     ("windows-1252", "", "Müller – 5 €"),

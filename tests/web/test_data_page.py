@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
 from lxml import html
 
 from app.database.connections import connect, read_catalog
+from app.web.addresses import search
 from app.web.conditions import Condition
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
@@ -293,6 +295,18 @@ def test_a_deleted_row_has_a_page_that_leads_to_its_history(anna: Visitor, servi
     early = anna.get(f"/data/products/{id}?company=demo&asof=0")
     assert early.status == 404 and "did not exist as of 0" in early.text
     assert "product GONE as of version 0." in early.one("//section[@aria-label='The past']//p[1]")
+
+
+def test_a_time_that_was_picked_without_javascript_comes_before_the_moment_of_before(anna: Visitor) -> None:
+    page = anna.get("/data/products?company=demo&asof=1&day=2999-01-01T10:00")
+    assert (page.status, page.typed("asof")) == (404, "2999-01-01T10:00")
+
+
+def test_a_text_is_searched_as_a_number_where_no_field_has_text(service: Service, module_database_url: str) -> None:
+    with connect(module_database_url) as connection:
+        items = read_catalog(connection)["orderItems"]
+    without = replace(items, fields={name: field for name, field in items.fields.items() if field.type != "text"})
+    assert [search(without, text) for text in ("902", "zzzz", "")] == ["id = 902", "id is null", ""]
 
 
 def test_the_page_of_a_row_asks_for_its_moment_and_shows_a_wrong_one(anna: Visitor, service: Service) -> None:

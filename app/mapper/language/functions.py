@@ -272,8 +272,11 @@ class ValueReader:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """A moment in UTC, without its zone; one without a zone is in UTC."""
-    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+    """A moment in UTC, without its zone; one without a zone is in UTC.  Raises InvalidValue outside the years 1 to 9999."""
+    try:
+        return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+    except OverflowError:
+        raise InvalidValue(f"expected a time of the years 1 to 9999 in UTC, got {quoted(moment.isoformat())}") from None
 
 
 def to_text(value: Any) -> str:
@@ -286,7 +289,7 @@ def to_text(value: Any) -> str:
         case Decimal():
             return format(value, "f")
         case datetime():
-            return (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+            return in_utc(value).replace(tzinfo=UTC).isoformat()
         case date():
             return value.isoformat()
     return str(value)

@@ -7,7 +7,7 @@ import codecs
 # Python's name -> the labels that Python does not know, or reads in another way: for the web latin1 is windows-1252
 _LABELS = {
     "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 x-unicode20utf8",
-    "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff",
+    "utf-16-le": "utf-16 utf16 csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff",
     "utf-16-be": "unicodefffe",
     "cp866": "csibm866 ibm866",
     "iso8859-2": "csisolatin2 iso-ir-101 iso88592 iso_8859-2:1987 l2",
