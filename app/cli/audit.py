@@ -14,7 +14,8 @@ from app.database import connections
 from app.errors import ServiceError
 
 KNOWN = """
-    select exists (select from bds.companies c where c.id = %s) or exists (select from bds.audit a where a.company_id = %s)
+    select exists (select from bds.companies where id = %(company)s)
+        or exists (select from bds.audit where company_id = %(company)s or object = 'company ' || %(company)s)
 """
 
 
@@ -28,7 +29,7 @@ def show_audit(options: argparse.Namespace, config: Config) -> int:
         with connections.connect(url) as connection:
             rows = connection.execute(ITEMS, (options.company, None, wanted(limit))).fetchall()
             parts.append([item for (item,) in rows])
-            is_known = is_known or connection.execute(KNOWN, (options.company, options.company)).fetchone() != (False,)
+            is_known = is_known or connection.execute(KNOWN, {"company": options.company}).fetchone() != (False,)
     if not is_known:
         raise ServiceError("not_found", f"no such company: {options.company!r}")
     records, _ = merge(parts, limit)

@@ -226,6 +226,9 @@ def _write(process: subprocess.Popen[bytes], data: bytes) -> None:
         process.stdin.flush()
 
 
+STAGED = "select oid::regclass::text from pg_class where relnamespace = 'staging'::regnamespace and relkind = 'r'"
+
+
 def test_an_import_that_the_database_does_not_have_any_more_is_to_be_sent_again(feed: Feed) -> None:
     """A failover to a standby that was behind loses what had begun: the client is not told that there is no such import."""
 
@@ -233,7 +236,7 @@ def test_an_import_that_the_database_does_not_have_any_more_is_to_be_sent_again(
         importing = feed.begin()
         importing.receive(document)
         feed.operator.rows("delete from bds.imports where id = %s returning 1", (importing.id,))
-        for (table,) in feed.operator.rows("select oid::regclass::text from pg_class where relnamespace = 'staging'::regnamespace"):
+        for (table,) in feed.operator.rows(STAGED):
             feed.operator.connection.execute(f"drop table if exists {table}".encode())
         return importing
 

@@ -17,11 +17,15 @@ from app.query.check.tree import Call, Column, Comparison, Constant, Expression,
 from app.query.parse.nodes import Comparator
 from app.query.parse.where import quoted
 
+LAST_TIME = "23:59:59.999999"  # as which OData shows 24:00, too
 INVERSE: dict[str, Comparator] = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 
 
 class Unprintable(Exception):
-    """OData, as this service has it, has no such condition: a pattern with `_`, or with text between two `%` and more."""
+    """OData, as this service has it, has no such condition.
+
+    A pattern with `_`, or with text between two `%` and more; intervals, and the end of a day, of which it shows other values.
+    """
 
 
 def filter_text(condition: Expression) -> str:
@@ -123,15 +127,19 @@ def _text(part: str, ignore_case: bool) -> str:
 
 def _value(node: Expression) -> str:
     match node:
-        case Column(row=0, path=path, field=field):
-            return "/".join((*(step.name for step in path), field.name))
+        case Column(row=0, field=field) if field.type != "interval":  # of which OData shows those with months as null
+            return _name(node)
         case Constant(value=str(value), type=type):
             return _literal(type, value)
-        case Call(function=function, arguments=(column,)) if function in SHOWN.values():
-            return _value(column)
+        case Call(function=function, arguments=(Column(row=0) as column,)) if function in SHOWN.values():
+            return _name(column)
         case Call(function=function, arguments=arguments) if function.name.isalpha() and function not in PATTERNS.values():
             return f"{function.name}({','.join(map(_value, arguments))})"
     raise Unprintable
+
+
+def _name(column: Column) -> str:
+    return "/".join((*(step.name for step in column.path), column.field.name))
 
 
 def _literal(type: Type, value: str) -> str:
@@ -142,6 +150,8 @@ def _literal(type: Type, value: str) -> str:
         if value.endswith("BC") or value.index("-") > 4:
             raise Unprintable
         return value.replace(" ", "T")
+    if type == "time" and value >= LAST_TIME:
+        raise Unprintable
     if type == "interval":
         return f"duration'{value}'"
     if type == "bytea":
