@@ -86,7 +86,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _user() -> str:
-    """The name of the system's user, the actor of what the command writes; empty if the system has none."""
+    """The operating system's name of the user, who is the actor of what the command writes; empty if it has none."""
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

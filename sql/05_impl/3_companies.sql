@@ -58,3 +58,18 @@ as $$
 $$;
 comment on function bds_impl.event_prefix(text) is
     'What precedes a change''s id where events and positions name it: nothing in the first generation, later the generation: 2:';
+
+create function bds_impl.estimated_rows(table_name regclass, company text)
+    returns bigint
+    language plpgsql
+    volatile  -- explain is refused in a stable function
+as $$
+declare
+    plan json;
+begin
+    execute format('explain (format json) select 1 from %s r where r.company_id = %L', table_name, company) into plan;
+    return (plan #>> '{0,Plan,Plan Rows}')::numeric;
+end
+$$;
+comment on function bds_impl.estimated_rows(regclass, text) is
+    'The number of rows of a company that the planner expects in a table, by its statistics';

@@ -43,7 +43,6 @@ create or replace function bds_service.count_rows(company text, at_most int defa
 as $$
 declare
     this    record;
-    plan    json;
     counted bigint;
 begin
     perform bds.require_company(company);
@@ -62,8 +61,7 @@ begin
             rows := coalesce(counted, rows);
         end if;
         if is_estimate then
-            execute format('explain (format json) select 1 from %s r where r.company_id = %L', this.table_name, company) into plan;
-            rows := greatest(at_most, (plan #>> '{0,Plan,Plan Rows}')::numeric::bigint);
+            rows := greatest(at_most, bds_impl.estimated_rows(this.table_name, company));
         end if;
         return next;
     end loop;

@@ -41,7 +41,7 @@ class DirectConnection:
         self._pq = session.pgconn
         self._socket = self._pq.socket
         self._loop = asyncio.get_running_loop()
-        self._received: list[PGresult] = []  # the results of what runs
+        self._received: list[PGresult] = []  # the results, so far, of the statements that run
         self._waiter: asyncio.Future[list[PGresult]] | None = None  # for these results; None while nothing runs
         self._is_pipeline = False
         self._answered = 0.0  # when the server last answered, on the monotonic clock
@@ -158,7 +158,7 @@ class DirectConnection:
         return checked((await started)[-1])
 
     def _sent(self) -> asyncio.Future[list[PGresult]]:
-        """For the results of what was just sent."""
+        """A future for the results of the statements that were just sent."""
         self._received = []
         waiter: asyncio.Future[list[PGresult]] = self._loop.create_future()
         self._waiter = waiter
@@ -273,7 +273,7 @@ async def run_together(session: Session, calls: Sequence[Call], known: OrderedDi
 
 
 def checked(result: PGresult) -> PGresult:
-    """A result that is no error.  Raises psycopg.Error."""
+    """The result.  Raises psycopg.Error if it is one of a failed statement."""
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         raise error_of(result)
     return result
