@@ -13,7 +13,7 @@ import pytest
 
 from app.database import connections
 from app.formats import READABLE
-from app.query.check.print_odata import filter_text
+from app.query.check.print_odata import Unprintable, filter_text
 from app.query.check.where import WhereChecker
 from app.query.parse.where import parse_filter
 from tests.auth.client import ask, make_user
@@ -234,7 +234,12 @@ def test_c_shows_and_filters_it(world: World, name: str) -> None:
     condition = f"{name} = {in_where(sample.plain[0])}"
     assert world.where(condition) == ["R0"]
     checker = WhereChecker(world.feed.catalog, world.feed.catalog["samples"])
-    assert world.found(filter_text(checker.condition(cast(Any, parse_filter(condition))))) == ["R0"]
+    checked = checker.condition(cast(Any, parse_filter(condition)))
+    if name == "span":  # a month is thirty days in SQL, and null in OData
+        with pytest.raises(Unprintable):
+            filter_text(checked)
+    else:
+        assert world.found(filter_text(checked)) == ["R0"]
     assert world.where(f"{name} is null") == ["empty"]
 
 
