@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install browser run check test test-divided pooler test-clients lint wheel bench matrix soak pictures clean
+.PHONY: help install browser run check test test-divided pooler test-clients lint wheel lock sbom bench matrix soak pictures clean
 
 help:
 	@echo 'make install   .venv with everything in it'
@@ -16,6 +16,8 @@ help:
 	@echo 'make test-clients  install clients of others from npm, read the service with them'
 	@echo 'make lint      install, check style and types'
 	@echo 'make wheel     build the package into dist/'
+	@echo 'make lock      choose the newest versions of what a server installs, into requirements.lock'
+	@echo 'make sbom      build the package and its bill of materials (CycloneDX) into dist/'
 	@echo 'make soak      install, work against the service with everything under faults for SECONDS=600 (SEED=), and check'
 	@echo 'make matrix    install, do the same work on several servers, locales, encodings and owners (QUICK=1, SECONDS=, PG_BIN=)'
 	@echo 'make pictures  install, take the pictures of the README anew, with Chromium'
@@ -26,7 +28,7 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,mcp]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,all]'
 	@touch $@
 
 run: install
@@ -81,6 +83,28 @@ lint: install
 
 wheel: install
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+# Tools of a release alone, in an environment of their own.
+$(VENV)/tools/.installed:
+	$(PYTHON) -m venv $(VENV)/tools
+	$(VENV)/tools/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9' 'cyclonedx-bom>=7'
+	@touch $@
+
+# What deploy/Dockerfile installs, for every platform; the embedded PostgreSQL is for trials and the MCP server for the machines of
+# assistants, so neither is in it.
+lock: install $(VENV)/tools/.installed
+	$(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 3.11 --extra excel --extra pdf --extra docs \
+		--upgrade --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+		--output-file requirements.lock pyproject.toml
+
+sbom: wheel $(VENV)/tools/.installed
+	rm -rf $(VENV)/sbom
+	$(PYTHON) -m venv --without-pip $(VENV)/sbom
+	$(BIN)/pip --python $(VENV)/sbom/bin/python install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip --python $(VENV)/sbom/bin/python install --quiet --disable-pip-version-check --no-index --no-deps --find-links dist \
+		business-data-service
+	$(VENV)/tools/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml --mc-type application \
+		--output-file dist/sbom.json $(VENV)/sbom/bin/python
 
 bench: install
 	@$(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS)) $(if $(ITEMS),--items $(ITEMS)) $(if $(SCALE),--scale $(SCALE)) $(if $(RECORDS),--records $(RECORDS)) $(if $(JSON),--json)

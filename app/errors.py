@@ -45,6 +45,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "too_many_requests": (429, "Too many wrong credentials"),
     "internal": (500, "The service failed"),
     "not_supported": (501, "Not supported"),
+    "not_installed": (501, "A part of the service is not installed"),
     "disk_full": (507, "The disk is full"),
     "aborted": (503, "The service was stopped"),
     "place_unavailable": (503, "The company's place cannot serve now"),

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from app import extras
+
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
 
@@ -19,7 +21,8 @@ class Format:
     """One format.
 
     label, purpose: what pages and docs say; is_flat: a table, one line a row; is_binary: nothing for a terminal, and gzip would not
-    make it smaller; read_as: media types of an entity's files that an import reads; starts: their first bytes, by which a file
+    make it smaller; extra: the extra of the wheel (app/extras.py) without which it cannot be written; read_as: media types of an
+    entity's files that an import reads; starts: their first bytes, by which a file
     without a media type is recognized; has_lines_of_records: a record a line, so that rows other than
     its children have no place.
     """
@@ -32,6 +35,7 @@ class Format:
     is_flat: bool = False
     is_binary: bool = False
     has_lines_of_records: bool = False
+    extra: str = ""
     aliases: tuple[str, ...] = ()
     read_as: tuple[str, ...] = ()
     starts: bytes = b""
@@ -52,11 +56,17 @@ EXCEL = Format(
     *("excel", "Excel", "a workbook with typed cells", XLSX, "xlsx"),
     is_flat=True,
     is_binary=True,
+    extra="excel",
     aliases=("xlsx",),
     read_as=(XLSX,),
     starts=b"PK\x03\x04",
 )
-PDF = Format("pdf", "PDF", "for printing, up to 10,000 rows", "application/pdf", "pdf", is_flat=True, is_binary=True)
+PDF = Format(
+    *("pdf", "PDF", "for printing, up to 10,000 rows", "application/pdf", "pdf"),
+    is_flat=True,
+    is_binary=True,
+    extra="pdf",
+)
 HTML = Format("html", "HTML", "one page with one table", "text/html; charset=utf-8", "html", is_flat=True)
 PARQUET = Format(
     *("parquet", "Parquet", "typed columns for DuckDB, pandas, Spark", "application/vnd.apache.parquet", "parquet"),
@@ -91,6 +101,11 @@ _NAMED = {name: each for each in (*FORMATS.values(), SCHEMA) for name in (each.n
 def find(name: str) -> Format | None:
     """The format of a name or alias, in any case; the schema of XML, too."""
     return _NAMED.get(name.lower())
+
+
+def not_installed() -> list[str]:
+    """The names of the formats that cannot be written for lack of an extra."""
+    return [each.name for each in FORMATS.values() if not extras.is_installed(each.extra)]
 
 
 def read_as(media_type: str) -> Format | None:

@@ -9,12 +9,12 @@ import argparse
 import logging
 from typing import Any
 
+from app import extras
 from app.cli.command import Command, argument
 from app.cli.remote import KEY_FILE, URL, Remote, given_service
 from app.config import Config
 from app.errors import ServiceError
 
-PACKAGE = "business-data-service[mcp]"
 INSTRUCTIONS = (
     "Business data of companies: current rows, every earlier state, who changed what. Nothing that these tools do changes a row."
     " Begin with describe. Times are UTC. An answer with truncated: true is not whole: ask for fewer rows, or for a part."
@@ -27,11 +27,10 @@ def serve(options: argparse.Namespace, config: Config) -> int:
     if service is None:
         options.refuse("expected --url URL, the service that an assistant asks")
         raise AssertionError
-    try:
-        import anyio
-        from mcp.server.stdio import stdio_server
-    except ImportError:
-        options.refuse(f"the package mcp is not installed: pip install '{PACKAGE}'")
+    extras.require("mcp")
+    import anyio
+    from mcp.server.stdio import stdio_server
+
     logging.getLogger("mcp").setLevel(logging.WARNING)
 
     async def run() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from app.config import Config
 
-FAILED, PARTIAL = 1, 3  # exit codes; wrong usage is 2, which argparse gives
+FAILED, MISUSED, PARTIAL = 1, 2, 3  # exit codes; argparse gives the second one, for wrong usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,11 @@ class Argument:
 
     flags: tuple[str, ...]
     options: dict[str, Any]
+    values: tuple[str, ...] = ()  # that a shell completes
 
 
-def argument(*flags: str, **options: Any) -> Argument:
-    return Argument(flags, options)
+def argument(*flags: str, values: Iterable[str] = (), **options: Any) -> Argument:
+    return Argument(flags, options, tuple(values))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from app import logs
+from app import extras, logs
 from app.auth.keys import check_key_name, hash_key, make_key
 from app.cli import accounts, demo, doctor, heads, stdio, tables
 from app.cli.arguments import SCOPES
@@ -202,6 +202,8 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
     given |= {f"${name}": getattr(options, name) for name in QUERY}
     given = {name: value for name, value in given.items() if value is not None}
     service = given_service(options, config)
+    if service is None and options.format:
+        extras.require(options.format.extra)  # before the file is opened
     if options.output is None:
         stdio.require_output()
     if options.output is None and sys.stdout.isatty() and options.format and options.format.is_binary:

@@ -38,9 +38,11 @@ def script(shell: str, commands: Sequence[Command], groups: Mapping[str, str]) -
 
 
 def bash(commands: Sequence[Command], groups: Mapping[str, str]) -> str:
-    """The script for bash: a case for each group and each command, by the words before the one to complete."""
+    """The script for bash: cases for groups, commands and options with known values, by the words before the one to complete."""
     cases = [(f'"{command.name} "*', " ".join(_flags(command))) for command in commands]
     both = [command for command in commands if _actions(commands, command.name)]  # with actions beside what it does itself
+    valued = [(command, each) for command in commands for each in command.arguments if each.values]
+    cases = [(f'"{command.name} "*"{each.flags[0]} "', " ".join(each.values)) for command, each in valued] + cases
     cases = [(f'"{command.name} "', " ".join([*_actions(commands, command.name), *_flags(command)])) for command in both] + cases
     cases += [(f'"{group} "', " ".join(_actions(commands, group))) for group in groups]
     cases.append(('" "', " ".join([*_actions(commands, ""), *groups, "--help", "--version"])))
@@ -65,6 +67,7 @@ def fish(commands: Sequence[Command], groups: Mapping[str, str]) -> str:
             for flag in each.flags:
                 if flag.startswith("--"):
                     value = "" if "action" in each.options and each.options["action"] != "append" else " -r"
+                    value += f" -fa {_quoted(' '.join(each.values))}" if each.values else ""
                     help = each.options["help"].replace("%(default)s", str(each.options.get("default")))
                     lines.append(_fish(f"{in_group}__fish_seen_subcommand_from {action}", f"-l {flag[2:]}{value}", help))
     return FISH + "".join(lines)

@@ -1,7 +1,7 @@
 """The `bds` command from its arguments to its exit code.
 
-Results go to standard output and nothing else does; messages go to standard error.  Exit codes: 0 done, 1 failed, 2 wrong usage, 3
-some records of an import failed.
+Results go to standard output and nothing else does; messages go to standard error.  Exit codes: 0 done, 1 failed, 2 wrong usage
+or an extra that is not installed, 3 some records of an import failed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import psycopg
 from app import logs
 from app.cli import stdio
 from app.cli.arguments import find_undecodable
+from app.cli.command import MISUSED
 from app.cli.commands import fail
 from app.cli.parser import parser
 from app.config import Config, unknown_settings
@@ -47,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with acting(_user()):
             code: int = options.command(options, Config.load())
     except ServiceError as error:
+        if error.code == "not_installed":
+            fail(error.message)
+            return MISUSED
         option = error.target if error.target and error.target.startswith("$") else None
         return fail(f"{option}: {error.message}" if option and option not in error.message else error.message)
     except psycopg.Error as error:

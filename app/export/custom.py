@@ -55,6 +55,10 @@ class ExportTemplate:
             message = f"expected a media type such as text/plain, got {self.media_type!r}"
             raise ServiceError("malformed_request", message, target="mapper")
 
+    @property
+    def is_pdf(self) -> bool:
+        return self.media_type.lower() == PDF
+
 
 ExportMapper = ExportTemplate | ReverseWriter
 
@@ -121,7 +125,7 @@ async def _sandbox_input(export: ExportRequest, reader: Reader, template: Export
     description = {
         "template": template.text,
         "escape": template.media_type.lower().endswith(ESCAPED),
-        "pdf": template.media_type.lower() == PDF,
+        "pdf": template.is_pdf,
         "types": field_types(template_shape(export.query)),
         "entity": export.entity.name,
         "company": export.company,

@@ -10,12 +10,13 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from app import extras
 from app.errors import ServiceError
 from app.export import custom
 from app.export.custom import ExportMapper, ExportTemplate
 from app.export.read import Reader
 from app.export.request import ExportRequest
-from app.formats import CUSTOM, FORMATS
+from app.formats import CUSTOM, FORMATS, PDF
 
 Writer = Callable[[ExportRequest, Reader], AsyncGenerator[bytes, None]]
 
@@ -31,8 +32,12 @@ class Output:
 
 
 async def find_output(connection: AsyncConnection[Any], export: ExportRequest) -> Output:
-    """Return the file that the export makes, by its mapper if it names one.  Raises ServiceError if the two do not go together."""
+    """Return the file that the export makes, by its mapper if it names one.
+
+    Raises ServiceError if the two do not go together, or if what writes the format is not installed.
+    """
     if export.mapper is None:
+        extras.require(export.format.extra, "format")
         return Output(export.format.media_type, export.format.extension, export.format.is_binary)
     mapper = await custom.find_mapper(connection, export, export.mapper)
     if not isinstance(mapper, ExportTemplate):
@@ -43,6 +48,8 @@ async def find_output(connection: AsyncConnection[Any], export: ExportRequest) -
     if export.format is not CUSTOM:
         message = f"{export.mapper} is a template: expected format=custom, got {export.format.name}"
         raise ServiceError("malformed_request", message, target="format")
+    if mapper.is_pdf:
+        extras.require(PDF.extra, "mapper")
     return Output(_with_charset(mapper.media_type), extension_of(mapper.media_type), mapper=mapper)
 
 

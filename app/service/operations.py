@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.formats import DOCUMENTS, FORMATS, READABLE, READABLE_LABELS, SCHEMA
+from app.formats import DOCUMENTS, FORMATS, READABLE, READABLE_LABELS, SCHEMA, not_installed
 from app.service.schemas import ANYTHING, TEXT, TRUTH, UUID, WHEN, WHOLE, Schema, page, record, ref
 
 
@@ -77,11 +77,9 @@ ROWS: Mapping[str, tuple[Schema, str]] = {
 }
 POSITION = {"X-BDS-Position": (WHOLE, "the id of a change that the answer must not be behind")}
 SEEN = {"If-None-Match": (TEXT, "the entity tag of an earlier answer; 304 if nothing has changed")}
+MISSING = f"; not installed here: {', '.join(not_installed())}" if not_installed() else ""
 EXPORT: Mapping[str, tuple[Schema, str]] = {
-    "format": (
-        {"type": "string", "enum": [*FORMATS, SCHEMA.name]},
-        "the format",
-    ),
+    "format": ({"type": "string", "enum": [*FORMATS, SCHEMA.name]}, f"the format{MISSING}"),
     "export": ({"type": "string", "const": "true"}, "must be true"),
     "$filter": (TEXT, "a condition of OData, or of /c"),
     "$select": (TEXT, "fields, separated by commas"),

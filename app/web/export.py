@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 import psycopg
 from aiohttp import web
 
+from app import extras
 from app.database.catalog import Entity
 from app.database.past import open_past
 from app.export import statements, to_csv
@@ -68,7 +69,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         entities=list(page.database.catalog.entities),
         names=names,
         strays=strays,
-        formats=FORMATS.values(),
+        formats=[(each, extras.is_installed(each.extra)) for each in FORMATS.values()],
         mappers=mappers,
         versions=await version_names(page),
         preview=preview,
@@ -90,6 +91,9 @@ def read_choice(page: PageRequest) -> tuple[Form, Entity]:
     form.values["entity"] = [entity]
     if form["format"] and form["format"] not in FORMATS:
         form.add_problem("format", f"Expected one of {', '.join(FORMATS)}, got {form['format']}")
+    elif form["format"]:
+        with form.collect_problems("format"):
+            extras.require(FORMATS[form["format"]].extra, "format")
     form.values.setdefault("format", ["csv"])
     return form, catalog[entity]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from app import extras
 from app.errors import ServiceError
 from app.wire import answers
 
@@ -20,10 +21,12 @@ SWAGGER = ("swagger-ui-bundle.js", "swagger-ui.css")
 @cache
 def paths() -> dict[str, Path]:
     """The path of every static file, by its name in URLs."""
+    ours = {path.name: path for path in HERE.glob("**/*") if path.suffix in TYPES}
+    if not extras.is_installed("docs"):
+        return ours
     package = find_spec("swagger_ui")
     assert package is not None and package.submodule_search_locations
     swagger = Path(package.submodule_search_locations[0]) / "static"
-    ours = {path.name: path for path in HERE.glob("**/*") if path.suffix in TYPES}
     return ours | {name: swagger / name for name in SWAGGER}
 
 

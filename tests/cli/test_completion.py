@@ -35,6 +35,7 @@ WORDS = [
     ("import l", {"list"}, {"show"}),
     ("import revert ", {"--force", "--dry-run"}, {"list", "--entity"}),
     ("import --company acme --", {"--entity", "--mapper", "--dry-run"}, {"--top"}),
+    ("export units --format ", {"csv", "excel", "xsd"}, {"--entity", "--company"}),
     ("import x", set(), {"--entity"}),
 ]
 

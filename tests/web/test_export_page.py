@@ -7,8 +7,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
+from app import extras
 from app.formats import FORMATS
 from tests.auth.client import ask
+from tests.export.conftest import put_mapper
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
 
@@ -136,3 +138,17 @@ def test_the_rows_of_an_entity_lead_to_their_export(anna: Visitor) -> None:
 def test_an_unknown_format_stands_at_its_field(anna: Visitor) -> None:
     page = anna.get("/export?company=demo&entity=units&format=nope")
     assert page.status == 400 and page.problems == [f"Format: Expected one of {', '.join(FORMATS)}, got nope"]
+
+
+def test_what_is_not_installed_cannot_be_chosen_and_is_a_501_with_the_command_that_installs_it(
+    anna: Visitor, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_mapper(service, "letter", "type template application/pdf\n<p>{{ entity }}</p>")
+    monkeypatch.setattr(extras, "is_installed", lambda name: name not in ("pdf", "docs"))
+    form = choose(anna, format="pdf")
+    assert form.all("//input[@name='format' and @disabled]/@value") == ["pdf"] and form.problems()
+    for asked in ("format=pdf", "mapper=letter"):
+        reply = service.ask(f"/api/demo/units?export=true&{asked}")
+        assert (reply.status, reply.json["code"], reply.json["extra"]) == (501, "not_installed", "pdf")
+    docs = anna.get("/docs?company=demo")
+    assert docs.status == 501 and extras.EXTRAS["docs"].command in docs.text

@@ -1,4 +1,7 @@
-"""A wheel, installed into a fresh environment outside any checkout, migrates, imports and serves; its data lies in the user's data folder."""
+"""A wheel, installed into a fresh environment outside any checkout, migrates, imports and serves; its data lies in the user's data folder.
+
+The base is tried alone at first, over a database of the run, then with the extras.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,21 @@ import json
 import os
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import Distribution, version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
+from app.extras import EXTRAS
+from tests.conftest import Operator
+from tests.distributions import needed
 from tests.service.serving import unused_port, wait_until
 
 NAME = "business-data-service"
@@ -43,40 +50,58 @@ class Installed:
     data: Path
     environ: dict[str, str]
 
-    def bds(self, *words: str, text: str | None = None) -> str:
-        """Run a command in an empty folder; returns its standard output."""
-        done = subprocess.run(
-            [self.program, *words], input=text, capture_output=True, text=True, timeout=120, env=self.environ, cwd=self.data
+    def run(self, *words: str, text: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in an empty folder."""
+        return subprocess.run(
+            [self.program, *words],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=self.environ | environ,
+            cwd=self.data,
         )
+
+    def bds(self, *words: str, text: str | None = None) -> str:
+        """Run a command; returns its standard output."""
+        done = self.run(*words, text=text)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def link(self, *extras: str) -> None:
+        """Link what the wheel's metadata asks for with some extras, '' for the base."""
+        found: dict[str, Distribution] = {}
+        for each in next(Distribution.discover(name=NAME, path=[str(self.site_packages)])).requires or ():
+            requirement = Requirement(each)
+            if any(requirement.marker is None or requirement.marker.evaluate({"extra": extra}) for extra in extras):
+                needed(f"{requirement.name}[{','.join(requirement.extras)}]", found)
+        for distribution in {each.metadata["Name"]: each for each in found.values()}.values():
+            link(distribution, self.site_packages)
 
-def needed(name: str, found: dict[str, Distribution]) -> None:
-    """Collect what a distribution of this environment needs, and what those need; name: as in a requirement, of which extras count."""
-    wanted = Requirement(name)
-    distribution = Distribution.from_name(wanted.name)
-    extras = ["", *wanted.extras]
-    key = f"{canonicalize_name(wanted.name)}[{','.join(sorted(wanted.extras))}]"
-    if key in found:
-        return
-    found[key] = distribution
-    for each in distribution.requires or ():
-        requirement = Requirement(each)
-        if any(requirement.marker is None or requirement.marker.evaluate({"extra": extra}) for extra in extras):
-            needed(f"{requirement.name}[{','.join(requirement.extras)}]" if requirement.extras else requirement.name, found)
+    @contextmanager
+    def serving(self, **environ: str) -> Iterator[int]:
+        """Serve until the block ends; gives the port."""
+        port = unused_port()
+        with subprocess.Popen(
+            [self.program, "serve", "--port", str(port)], env=self.environ | environ, cwd=self.data, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                wait_until(lambda: get(port, "/readyz") is not None)
+                yield port
+            finally:
+                process.terminate()
 
 
 def link(distribution: Distribution, site_packages: Path) -> None:
     """Link the files of a distribution into another environment."""
     for file in distribution.files or ():
-        if ".." not in file.parts and file.suffix != ".pyc":  # programs are elsewhere
+        if ".." not in file.parts and file.suffix != ".pyc" and not (site_packages / file).exists():  # programs are elsewhere
             (site_packages / file).parent.mkdir(parents=True, exist_ok=True)
             (site_packages / file).symlink_to(Path(str(distribution.locate_file(file))).resolve())
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """An environment that has the wheel, and of the packages of this one those alone that the wheel's metadata asks for."""
     home = tmp_path_factory.mktemp("home")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home / "venv")], check=True, timeout=120)
@@ -87,19 +112,20 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("BDS_", "PYTHON"))}
     environ |= {"XDG_DATA_HOME": str(home / "data"), "HOME": str(home)}
     (home / "data").mkdir()
-    found: dict[str, Distribution] = {}
-    for each in next(Distribution.discover(name=NAME, path=[str(site_packages)])).requires or ():
-        requirement = Requirement(each)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            needed(f"{requirement.name}[{','.join(requirement.extras)}]", found)
-    for distribution in {each.metadata["Name"]: each for each in found.values()}.values():
-        link(distribution, site_packages)
-    subprocess.run([*pip, "check"], check=True, timeout=120)  # versions, too
     made = Installed(python.with_name("bds"), site_packages, home / "data", environ)
+    made.link("")
+    subprocess.run([*pip, "check"], check=True, timeout=120)  # versions, too
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(base: Installed) -> Iterator[Installed]:
+    """The same environment with all extras: tests of the base come before the first one that uses it."""
+    base.link(*EXTRAS)
     try:
-        yield made
+        yield base
     finally:
-        subprocess.run([made.program, "stop"], env=environ, check=False, capture_output=True, timeout=60)
+        base.run("stop")
 
 
 def test_it_holds_what_the_program_reads(wheel: Path) -> None:
@@ -110,14 +136,34 @@ def test_it_holds_what_the_program_reads(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in held if ".dist-info" not in name} == {"app"}
 
 
-def test_it_says_its_version(installed: Installed) -> None:
-    assert version(NAME) in installed.bds("--version")
+def test_the_base_says_its_version(base: Installed) -> None:
+    assert version(NAME) in base.bds("--version")
 
 
-def test_it_names_the_command_that_installs_what_is_missing(installed: Installed) -> None:
-    words, environ = [installed.program, "mcp", "--url", "http://127.0.0.1"], {**installed.environ, "BDS_KEY": "bds_k"}
-    refused = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environ, cwd=installed.data)
-    assert refused.returncode == 2 and "pip install 'business-data-service[mcp]'" in refused.stderr
+def test_the_base_serves_and_commands_name_what_installs_the_rest(base: Installed, database_url: str, operator: Operator) -> None:
+    operator.company("acme")
+    key = operator.key("acme")
+    at = {"BDS_DATABASE_URL": database_url}
+    for extra, environ, words in (
+        ("embedded", {}, ["migrate"]),
+        ("mcp", {"BDS_KEY": key}, ["mcp", "--url", "http://127.0.0.1"]),
+        ("excel", at, ["export", "units", "--company", "acme", "--format", "excel", "--output", "x"]),
+        ("pdf", at, ["export", "units", "--company", "acme", "--format", "pdf", "--output", "x"]),
+    ):
+        refused = base.run(*words, **environ)
+        assert refused.returncode == 2 and EXTRAS[extra].command in refused.stderr, (words, refused.stderr)
+    assert list(base.data.iterdir()) == []
+    assert "not installed: excel, pdf" in " ".join(base.run("export", "--help").stdout.split())
+    with base.serving(**at) as port:
+        for path, status, text in (
+            ("/api/acme/units?export=true&format=csv", 200, "code"),
+            ("/api/acme/units?export=true&format=excel", 501, EXTRAS["excel"].command),
+            ("/api/acme/units?export=true&format=pdf", 501, EXTRAS["pdf"].command),
+            ("/openapi.json", 200, "not installed here: excel, pdf"),
+        ):
+            reply = ask(port, path, {"X-API-Key": key})
+            assert reply.status == status and text in reply.body.decode(), (path, reply)
+            assert status == 200 or json.loads(reply.body)["code"] == "not_installed"
 
 
 def test_it_migrates_imports_and_serves(installed: Installed) -> None:
@@ -130,27 +176,38 @@ def test_it_migrates_imports_and_serves(installed: Installed) -> None:
     exported = json.loads(installed.bds("export", "units", "--company", "acme", "--format", "json"))
     assert [unit["code"] for unit in exported["units"]] == ["PC"]
 
-    port = unused_port()
-    with subprocess.Popen(
-        [installed.program, "serve", "--port", str(port)], env=installed.environ, cwd=installed.data, stderr=subprocess.DEVNULL
-    ) as serving:
-        try:
-            wait_until(lambda: get(port, "/readyz") is not None)
-            units = get(port, "/c/acme/units", {"X-API-Key": key})
-            assert units and json.loads(units)["data"][0]["name"] == "Piece"
-            assert b"<form" in (get(port, "/login") or b"")
-        finally:
-            serving.terminate()
+    with installed.serving() as port:
+        units = get(port, "/c/acme/units", {"X-API-Key": key})
+        assert units and json.loads(units)["data"][0]["name"] == "Piece"
+        assert b"<form" in (get(port, "/login") or b"")
+        workbook = get(port, "/api/acme/units?export=true&format=excel", {"X-API-Key": key})
+        assert workbook and workbook.startswith(b"PK")
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: bytes
+
+
+def ask(port: int, path: str, headers: dict[str, str] | None = None) -> Answer:
+    """An answer, whatever its status."""
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers or {}), timeout=30
+        ) as reply:
+            return Answer(reply.status, reply.read())
+    except urllib.error.HTTPError as error:
+        return Answer(error.code, error.read())
 
 
 def get(port: int, path: str, headers: dict[str, str] | None = None) -> bytes | None:
     """The body of an answer; None while there is no service, or it is not ready."""
     try:
-        return urllib.request.urlopen(
-            urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers or {}), timeout=30
-        ).read()
+        answer = ask(port, path, headers)
     except OSError:
         return None
+    return answer.body if answer.status == 200 else None
 
 
 def test_its_data_lies_in_the_users_data_folder(installed: Installed) -> None:
