@@ -146,7 +146,7 @@ def test_what_is_not_installed_cannot_be_chosen_and_is_a_501_with_the_command_th
     put_mapper(service, "letter", "type template application/pdf\n<p>{{ entity }}</p>")
     monkeypatch.setattr(extras, "is_installed", lambda name: name not in ("pdf", "docs"))
     form = choose(anna, format="pdf")
-    assert form.all("//input[@name='format' and @disabled]/@value") == ["pdf"] and form.problems()
+    assert form.all("//input[@name='format' and @disabled]/@value") == ["pdf"] and form.problems
     for asked in ("format=pdf", "mapper=letter"):
         reply = service.ask(f"/api/demo/units?export=true&{asked}")
         assert (reply.status, reply.json["code"], reply.json["extra"]) == (501, "not_installed", "pdf")
