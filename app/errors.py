@@ -53,6 +53,9 @@ ERRORS: dict[str, tuple[int, str]] = {
     "busy": (503, "The database did not answer in time"),
 }
 
+# Seconds after which to try again, for answers of these statuses that do not name a better time themselves
+RETRY_AFTER = {429: "60", 503: "5"}
+
 # SQLSTATEs that the database's own functions raise -> code
 SQLSTATES: dict[str, str] = {
     "BD001": "forbidden",  # not the company that the session has named

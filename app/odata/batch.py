@@ -25,7 +25,7 @@ from yarl import URL
 
 from app.database.database import Database
 from app.database.pool.session import Session
-from app.errors import ServiceError
+from app.errors import RETRY_AFTER, ServiceError
 from app.odata.plan import get_plan
 from app.odata.request import JsonFormat, check_version, error_content, is_batch, takes_newest
 from app.odata.response import Reading, answer, open_rows, open_snapshot, unchanged
@@ -202,6 +202,8 @@ class Batch:
     def start(self, part: Part, answered: PartAnswer, is_first: bool) -> bytes:
         """What stands before the body of a part's answer."""
         headers = {"OData-Version": "4.0"} | {name: value for name, value in answered.headers.items() if name in KEPT}
+        if answered.status in RETRY_AFTER:
+            headers.setdefault("Retry-After", RETRY_AFTER[answered.status])
         if answered.status == 204 or headers.get("Content-Type", "").startswith("text/plain"):
             headers.pop("ETag", None)  # UI5 writes it into the JSON object of the answer, and fails if there is none
         if self.is_json:

@@ -24,7 +24,7 @@ from app.database.caller import CALLER, Caller
 from app.database.database import Database
 from app.database.generations import Demand, last_event
 from app.database.servers.reads import Reads, reading
-from app.errors import ALTERED, ERRORS, REPLACED, ServiceError, disk_full, of_database
+from app.errors import ALTERED, ERRORS, REPLACED, RETRY_AFTER, ServiceError, disk_full, of_database
 from app.odata.request import JsonFormat, error_content, refused_method
 from app.service.sockets import EXHAUSTED
 from app.types.event_ids import Event, read_event
@@ -165,6 +165,8 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     headers["X-Request-Id"], headers["Server"] = request[REQUEST_ID], answers.SERVER
     for name, value in answers.SECURITY:
         headers.setdefault(name, value)
+    if response.status in RETRY_AFTER:
+        headers.setdefault("Retry-After", RETRY_AFTER[response.status])
     if request[IS_SECURE]:
         headers.setdefault("Strict-Transport-Security", "max-age=31536000")
     if request[TARGET].is_odata:

@@ -296,6 +296,7 @@ def test_a_late_part_is_a_503_and_the_next_one_is_answered(module_database_url: 
         patient = Service(slow.host, slow.port, service.key, service.operator, slow.stop)
         reply = post(patient, body, JSON, Prefer="continue-on-error")
         assert [each["status"] for each in reply.json["responses"]] == [503, 503, 200]
+        assert [each["headers"].get("Retry-After") for each in reply.json["responses"]] == ["5", "5", None]
 
 
 def test_it_is_refused_while_the_profile_is_off(module_database_url: str, service: Service) -> None:

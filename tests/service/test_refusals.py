@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import re
 
+import psycopg
 import pytest
+from aiohttp import web
 
+from app.auth.gate import Gate
+from app.errors import ERRORS, RETRY_AFTER, ServiceError
 from app.wire import bodies
 from tests.service.serving import Service
 
@@ -121,3 +125,35 @@ def test_a_small_body_that_does_not_arrive_is_refused(
     with service.connect() as client:
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {type}\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert client.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+LATER = [code for code, (status, _) in ERRORS.items() if status in RETRY_AFTER]
+FAILING: list[Exception] = [
+    *(ServiceError(code, "later") for code in LATER),
+    web.HTTPServiceUnavailable(),
+    web.HTTPTooManyRequests(),
+    TimeoutError(),
+    psycopg.errors.RaiseException("raised by the database's own functions"),
+]
+
+
+@pytest.mark.parametrize("error", FAILING, ids=lambda error: getattr(error, "code", type(error).__name__))
+def test_every_429_and_503_says_when_to_try_again(service: Service, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def identify(*_: object, **__: object) -> None:
+        raise error
+
+    if isinstance(error, psycopg.Error):
+        error.sqlstate = "BD003"
+    monkeypatch.setattr(Gate, "identify", identify)
+    for path in ("/c/demo/units", "/api/odata/demo/units", "/data?company=demo", "/api/demo/imports"):
+        reply = service.ask(path, Accept="*/*")
+        assert reply.status in RETRY_AFTER, (path, reply)
+        assert reply.headers["Retry-After"] == RETRY_AFTER[reply.status]
+
+
+def test_a_better_time_to_try_again_is_kept(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def identify(*_: object, **__: object) -> None:
+        raise ServiceError("moving", "later", headers={"Retry-After": "17"})
+
+    monkeypatch.setattr(Gate, "identify", identify)
+    assert service.ask("/c/demo/units").headers["Retry-After"] == "17"
