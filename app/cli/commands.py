@@ -40,19 +40,28 @@ def migrate_database(options: argparse.Namespace, config: Config) -> int:
     code = 0
     for place, url in {**migrate.other_places(home), "": home}.items():
         at = f"{place}: " if place else ""
-        reasons = ""
+        reasons, steps = "", list[migrate.Step]()
         try:
-            names = migrate.plan(url) if options.plan else migrate.migrate(url)
+            names = migrate.plan(url, steps) if options.plan else migrate.migrate(url)
         except migrate.BrokenEntities as error:  # the other entities and places are brought up to date
             names, reasons, code = error.applied, f"bds: {at}{error}", 1
+        about = {each.name: _told(each) for each in steps}
         for name in names:
-            stdio.message(at + (f"entity {name}" if ": " in name else f"sql/{name}"))
+            stdio.message(at + (f"entity {name}" if ": " in name else f"sql/{name}") + about.get(name, ""))
         if reasons:
             stdio.message(reasons)
     if is_cluster:
         for step in cluster.plan(home) if options.plan else cluster.arrange(home):
             stdio.message(step)
     return code
+
+
+def _told(step: migrate.Step) -> str:
+    """How long a step of a plan took, and what it locks."""
+    if ": " in step.name:
+        return ": locks the entity's table for a moment, waits 2 s for that at most and tries again"
+    duration = f"{step.seconds / 60:.1f} min" if step.seconds >= 60 else f"{step.seconds:.1f} s"
+    return f": {duration}" + (f", locks {', '.join(step.locks)}" if step.locks else "")
 
 
 def serve(options: argparse.Namespace, config: Config) -> int:

@@ -25,6 +25,7 @@ from app.database.caller import acting
 from app.database.roles import MigrationError
 from app.errors import SQLSTATES, ServiceError
 from app.query.check.moments import RELATIVE
+from app.resources import version
 from app.tasks import Stopped
 
 LONGEST_USER = 200  # characters, as of every actor
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _read(arguments)
         if options.version:
-            stdio.write(f"bds {_version()}\n")
+            stdio.write(f"bds {version()}\n")
             return 0
         for warning in unknown_settings():
             stdio.message(f"bds: {warning}")
@@ -96,12 +97,3 @@ def _user() -> str:
     except KeyError:
         return ""
     return name.encode("utf-8", "replace").decode()[:LONGEST_USER]
-
-
-def _version() -> str:
-    from importlib import metadata  # imported late: only --version needs it
-
-    try:
-        return metadata.version("business-data-service")
-    except metadata.PackageNotFoundError:  # a checkout that is not installed
-        return "(not installed)"

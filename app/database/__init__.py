@@ -15,4 +15,5 @@ What commands and operators use:
     embedded      the embedded PostgreSQL
     roles         what must be before the first migration: encoding, owner, roles, who may connect
     migrate       applies migrations, and functions that have changed
+    schema        whether a schema is that of this program
 """

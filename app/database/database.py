@@ -17,11 +17,12 @@ from typing import Any, LiteralString
 import psycopg
 
 from app.config import Config
+from app.database import schema
 from app.database.catalog import Catalog
 from app.database.connections import DEPARTURE, DIRECTORY_POLL, load_catalog, resolve, still_moving
 from app.database.pool import pooler
 from app.database.pool.listening import RECONNECT
-from app.database.pool.pools import Pool
+from app.database.pool.pools import Pool, parameters
 from app.database.pool.session import Row, Session, Value
 from app.database.servers.directory import HOME, REFRESH, Directory, Entry
 from app.database.servers.place import Place
@@ -57,6 +58,8 @@ class Database:
         self._reloading = asyncio.Lock()
         self._reloads = 0  # of the catalog, since the process started
         self._question: asyncio.Task[list[str]] | None = None  # for the names of entities
+        self._schema_mark: str | None = None  # of the home's state, when its schema was compared
+        self._has_newer_schema = False
         self._asked = 0.0  # the last one, by the monotonic clock
 
     @classmethod
@@ -64,10 +67,11 @@ class Database:
         """Connect, read the catalog, start to listen.
 
         Raises psycopg.Error if the database cannot be reached, ValueError if the configuration does not name the pooler in front of
-        it.
+        it, MigrationError if the schema is older than this program.
         """
         url = await in_daemon(resolve, config)
         await pooler.check(config, url)
+        schema.require(await schema.load(url, parameters(url)))
         self = cls(config, url, await load_catalog(url))
         try:
             await self.home.start()
@@ -286,6 +290,15 @@ class Database:
     def follower(self, company: str) -> AbstractAsyncContextManager[Session]:
         """A reader's connection to the primary, bound to `company`, for followers of the change log."""
         return self.place(company).follower(company)
+
+    async def has_newer_schema(self) -> bool:
+        """Whether `bds migrate` of a newer program has changed the schema; asked anew when what was applied has changed."""
+        mark = self.home.state and self.home.state[1]
+        if mark != self._schema_mark:
+            async with self.service() as connection:
+                applied = dict(await (await connection.execute(schema.APPLIED)).fetchall())
+            self._schema_mark, self._has_newer_schema = mark, schema.compare(applied) == "newer"
+        return self._has_newer_schema
 
     async def was_migrated(self) -> bool:
         """Whether `bds migrate` changed something lately at any place that answers."""

@@ -38,6 +38,7 @@ from psycopg.types.json import Jsonb
 from app import resources
 from app.database import roles
 from app.database.roles import MigrationError
+from app.resources import numbers, version
 
 log = logging.getLogger("bds.db")
 
@@ -48,6 +49,7 @@ LOCK_PAUSE = 2.0  # seconds between two tries, in which these sessions go on
 LOCK_TRIES = 60
 BUSY = {"55P03", "40P01"}  # SQLSTATEs of a lock that was not given in time, and a deadlock
 SHARDS = "02_shards"  # divides tables
+VERSION = "version"  # the row of bds_migrations with the newest program's version in place of a checksum
 LAST = "99_grants.sql"  # applied after every other change; recorded when the entities are done, too
 FUNCTIONS = "functions"  # the part of an entity that locks nothing
 HOLDER = """
@@ -60,6 +62,19 @@ HOLDER = """
 STANDING = """
     select coalesce((select jsonb_agg(d) from bds_operation.differences() d), '[]'),
         exists (select from bds_operation.made_problems() p where p.mend = 'bds migrate')
+"""
+# Tables, and what keeps others from writing or reading them
+TABLES = """
+    select array_agg(oid::bigint) from pg_class
+    where relkind in ('r', 'p') and relnamespace not in ('pg_catalog'::regnamespace, 'pg_toast'::regnamespace)
+"""
+LOCKED = """
+    select format('%%s (%%s)', c.oid::regclass,
+        lower(trim(regexp_replace(replace(l.mode, 'Lock', ''), '([A-Z])', ' \\1', 'g'))))
+    from pg_locks l join pg_class c on c.oid = l.relation
+    where l.pid = pg_backend_pid() and l.locktype = 'relation' and l.granted and c.relkind in ('r', 'p')
+        and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+        and c.oid::bigint = any(%s)
 """
 # Functions that this transaction has made: the grants write to all of them.
 MADE = "select p.oid::regprocedure::text from pg_proc p where p.xmin = pg_current_xact_id()::xid"
@@ -128,6 +143,15 @@ class Unit:
         return hashlib.sha256(repr(self.files).encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a plan: what was applied, in how many seconds, and which existing tables it has locked against writes or reads."""
+
+    name: str
+    seconds: float
+    locks: Sequence[str] = ()  # such as data.units (access exclusive)
+
+
 class BrokenEntities(MigrationError):
     """All was applied but parts of entities whose tables were dropped or altered: the message says why, and what mends it."""
 
@@ -148,6 +172,8 @@ def migrate(url: str, shards: int | None = None) -> list[str]:
         _patiently(connection, partial(_prepare, connection))
         broken: dict[str, str] = {}
         names = list(_apply_due(connection, partial(_patiently, connection), broken, shards))
+        if _applied(connection).get(VERSION) != version():
+            _patiently(connection, partial(_record, connection, VERSION, version()))
         connection.execute("set role bds_owner")
         # whether it was restored from a dump is not known otherwise
         _patiently(connection, lambda: connection.execute(AFTER_RESTORE))
@@ -162,22 +188,38 @@ def other_places(url: str) -> dict[str, str]:
         return dict(connection.execute("select name, url from bds.places where url is not null order by name").fetchall())
 
 
-def plan(url: str) -> list[str]:
+def plan(url: str, steps: list[Step] | None = None) -> list[str]:
     """Return what `migrate` would return, and change nothing: units are applied in one transaction, which is rolled back.
 
     Views and tables of entities are not touched: their locks would stop all readers and writers until the end.
+    steps: gets how long each step took, and what it locked.
     """
     names: list[str] = []
     broken: dict[str, str] = {}
 
     def work() -> None:
+        names.clear()
+        found: list[Step] = []
         roles.ensure(connection)
         _prepare(connection)
-        names[:] = _apply_due(connection, lambda step: step(), broken, is_plan=True)
+        (tables,) = connection.execute(TABLES).fetchone() or ([],)
+        held, began = _locks(connection, tables), time.monotonic()
+        for name in _apply_due(connection, lambda step: step(), broken, is_plan=True):
+            names.append(name)
+            now, seconds = _locks(connection, tables), time.monotonic() - began
+            found.append(Step(name, seconds, sorted(now - held)))
+            held, began = now, time.monotonic()
+        if steps is not None:
+            steps[:] = found
 
     with _connect(url) as connection:
         _patiently(connection, work, force_rollback=True)
     return _whole(names, broken)
+
+
+def _locks(connection: psycopg.Connection[Any], tables: list[int]) -> set[str]:
+    """Those of some tables that this transaction has locked so that others cannot write or read, each with the lock."""
+    return {name for (name,) in connection.execute(LOCKED, (tables,)).fetchall()}
 
 
 def _connect(url: str) -> psycopg.Connection[Any]:
@@ -218,7 +260,7 @@ def is_current(url: str) -> bool:
         if connection.execute("select to_regclass('public.bds_migrations')").fetchone() == (None,):
             return False
         applied = _applied(connection)
-    return all(applied.get(unit.name) == unit.checksum for unit in _units())
+    return all(applied.get(unit.name) == unit.checksum for unit in units())
 
 
 def _applied(connection: psycopg.Connection[Any]) -> dict[str, str]:
@@ -226,7 +268,7 @@ def _applied(connection: psycopg.Connection[Any]) -> dict[str, str]:
     return dict(connection.execute("select name, checksum from public.bds_migrations").fetchall())
 
 
-def _units() -> Iterator[Unit]:
+def units() -> Iterator[Unit]:
     """Everything in `sql/`, in the order in which it is applied."""
     for path in (*sorted((SQL / "migrations").glob("*.sql")), *sorted(SQL.glob("[0-9]*"))):
         files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
@@ -248,19 +290,17 @@ def _apply_due(
     is_plan: views and tables of entities are only named.
     """
     applied: dict[str, str] = attempt(partial(_applied, connection))
-    units = list(_units())
-    unknown = sorted(name for name in applied if name.startswith("migrations/") and name not in {unit.name for unit in units})
-    if unknown:
-        raise MigrationError(f"the database is newer than this program: it knows {', '.join(unknown)}")
+    _require_not_newer(applied)
     standing, is_altered = attempt(partial(_standing, connection))
-    due = [unit for unit in units if applied.get(unit.name) != unit.checksum or (is_altered and not unit.is_migration)]
+    known = list(units())
+    due = [unit for unit in known if applied.get(unit.name) != unit.checksum or (is_altered and not unit.is_migration)]
     for unit in due:
         if unit.is_migration:
             if unit.name in applied:
                 raise MigrationError(f"sql/{unit.name} was changed after it was applied: write a new migration instead")
             attempt(partial(_apply_migration, connection, unit))
             yield unit.name
-    functions = [unit for unit in units if not unit.is_migration and (unit in due or unit.name == LAST)]
+    functions = [unit for unit in known if not unit.is_migration and (unit in due or unit.name == LAST)]
     if due:
         if shards and SHARDS not in applied:
             attempt(partial(_prepare_shards, connection, shards))
@@ -272,7 +312,16 @@ def _apply_due(
         if entity not in broken and (is_plan or attempt(partial(_installs_part, connection, entity, part, broken))):
             yield f"{entity}: {part}"
     if due:
-        attempt(partial(_record, connection, functions[-1]))
+        attempt(partial(_record, connection, LAST, functions[-1].checksum))
+
+
+def _require_not_newer(applied: dict[str, str]) -> None:
+    """Raises MigrationError if a newer program has migrated the database."""
+    unknown = sorted({name for name in applied if name.startswith("migrations/")} - {unit.name for unit in units()})
+    if unknown:
+        raise MigrationError(f"the database is newer than this program: it knows {', '.join(unknown)}")
+    if numbers(applied.get(VERSION, "0")) > numbers(version()):
+        raise MigrationError(f"the database is newer than this program: version {applied[VERSION]} has migrated it")
 
 
 def _prepare_shards(connection: psycopg.Connection[Any], number: int) -> None:
@@ -380,18 +429,18 @@ def _whole(names: list[str], broken: dict[str, str]) -> list[str]:
     return names
 
 
-def _record(connection: psycopg.Connection[Any], unit: Unit) -> None:
+def _record(connection: psycopg.Connection[Any], name: str, checksum: str) -> None:
     connection.execute(
         "insert into public.bds_migrations (name, checksum) values (%s, %s)"
         " on conflict (name) do update set checksum = excluded.checksum, applied_at = clock_timestamp()",
-        (unit.name, unit.checksum),
+        (name, checksum),
     )
 
 
 def _apply(connection: psycopg.Connection[Any], unit: Unit) -> None:
     """Run the unit's files and record it, in the transaction of the caller."""
     if unit.name != LAST:
-        _record(connection, unit)
+        _record(connection, unit.name, unit.checksum)
     connection.execute("set local role bds_owner")
     for name, text in unit.files:
         _require_alone(connection, name, text)

@@ -23,7 +23,7 @@ from psycopg_pool import PoolTimeout
 
 from app import logs, metrics
 from app.config import Config
-from app.database import connections
+from app.database import connections, schema
 from app.database.roles import MigrationError
 from app.query.parse.parser import compile_all
 from app.service import metrics_directory, server
@@ -57,8 +57,8 @@ def serve(config: Config, host: str, port: int, count: int, announce: Callable[[
     Raises OSError if the address is taken, psycopg.Error if the database cannot be reached, ValueError, MigrationError, and
     Stopped if a signal arrives while it waits for the database.
     """
-    with stoppable(), connections.connect(connections.resolve(config)):  # a configuration error is reported once, by the parent
-        pass
+    with stoppable(), connections.connect(connections.resolve(config)) as connection:
+        schema.require(schema.read(connection))  # this and errors of the configuration are reported once, by the parent
     with listeners(host, port, count) as sockets, metrics_directory.new_directory() as directory:
         address = sockets[0].getsockname()[:2]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from app.database.schema import NEWER
 from app.errors import ServiceError
 from app.service import data_routes, feed_routes, hook_routes
 from app.service.metrics_endpoint import require_metrics_access, show_metrics
@@ -35,6 +36,8 @@ async def live(_request: web.Request) -> web.StreamResponse:
 async def ready(request: web.Request) -> web.StreamResponse:
     if not await request.app[DATABASE].home.answers():
         raise ServiceError("busy", "the database does not answer", headers={"Retry-After": "1"})
+    if await request.app[DATABASE].has_newer_schema():
+        raise ServiceError("busy", f"{NEWER} than this process: replace it by one of that version", headers={"Retry-After": "60"})
     return web.json_response({"status": "ok"})
 
 

@@ -28,7 +28,9 @@ def empty_url(server: str, request: pytest.FixtureRequest):
 
 
 def test_an_empty_database_is_migrated_as_planned_once_by_processes_that_begin_at_once(empty_url: str) -> None:
-    planned = migrate.plan(empty_url)
+    steps: list[migrate.Step] = []
+    planned = migrate.plan(empty_url, steps)
+    assert [each.name for each in steps] == planned and not any(each.locks for each in steps), "no table was there"
     with psycopg.connect(empty_url) as connection:
         assert connection.execute("select to_regnamespace('bds'), to_regclass('public.bds_migrations')").fetchone() == (None, None)
     assert planned[0] == "migrations/0001_schemas.sql"
@@ -107,6 +109,16 @@ def test_functions_are_applied_again_when_their_file_changes(database_url: str, 
     assert migrate.migrate(database_url) == ["10_tenancy", "99_grants.sql"]
     with psycopg.connect(database_url) as connection:
         assert connection.execute("select bds.newcomer()").fetchone() == (7,)
+
+
+def test_a_plan_tells_what_each_step_locks(database_url: str, own_sql: Path) -> None:
+    (own_sql / "migrations" / "0099_table.sql").write_text(
+        "alter table data.units add extra int;\ncreate table bds.newcomers (id int);\n"
+    )
+    steps: list[migrate.Step] = []
+    assert migrate.plan(database_url, steps)[0] == "migrations/0099_table.sql"
+    assert steps[0].locks == ["data.units (access exclusive)"] and steps[0].seconds > 0
+    assert not any("units" in lock for each in steps[1:] for lock in each.locks)
 
 
 def test_a_migration_that_was_applied_may_not_change(database_url: str, own_sql: Path) -> None:

@@ -93,7 +93,7 @@ def operator(upgraded: Upgraded) -> Iterator[Operator]:
 def test_every_unit_was_due_and_no_migration_twice(upgraded: Upgraded) -> None:
     assert upgraded.migrations[0] == "migrations/0001_schemas.sql"
     assert [name for name in upgraded.applied if ": " not in name] == [
-        unit.name for unit in migrate._units() if not unit.is_migration
+        unit.name for unit in migrate.units() if not unit.is_migration
     ]
     assert len(upgraded.before["bds.change_log"]) > 100 and len(upgraded.before["data.warehouses"]) == 1
 
