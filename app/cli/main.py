@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import psycopg
 
-from app import logs
+from app import deprecations, logs
 from app.cli import stdio
 from app.cli.arguments import find_undecodable
 from app.cli.command import MISUSED
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.version:
             stdio.write(f"bds {version()}\n")
             return 0
-        for warning in unknown_settings():
+        for warning in (*unknown_settings(), *deprecations.warnings(os.environ, options.words)):
             stdio.message(f"bds: {warning}")
         with acting(_user()):
             code: int = options.command(options, Config.load())

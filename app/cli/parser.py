@@ -337,7 +337,7 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
-    top.set_defaults(command=None, refuse_unknown=partial(top.refuse_unknown, ["--help", "--version"]))
+    top.set_defaults(command=None, words="", refuse_unknown=partial(top.refuse_unknown, ["--help", "--version"]))
     actions = top.add_subparsers(title="commands", metavar="COMMAND")
     groups = {
         name: actions.add_parser(name, help=help).add_subparsers(required=True, metavar="ACTION") for name, help in GROUPS.items()
@@ -362,4 +362,5 @@ def _add(actions: Any, name: str, command: Command) -> None:
     for each in command.arguments:
         added.add_argument(*each.flags, **each.options)
     flags = ["--help", *(flag for each in command.arguments for flag in each.flags if flag.startswith("--"))]
-    added.set_defaults(command=command.run, refuse=added.error, refuse_unknown=partial(added.refuse_unknown, flags))
+    refuse_unknown = partial(added.refuse_unknown, flags)
+    added.set_defaults(command=command.run, words=command.name, refuse=added.error, refuse_unknown=refuse_unknown)

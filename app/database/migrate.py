@@ -35,7 +35,7 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Jsonb
 
-from app import resources
+from app import deprecations, resources
 from app.database import roles
 from app.database.roles import MigrationError
 from app.resources import numbers, version
@@ -48,6 +48,7 @@ LOCK_TIMEOUT = "2s"  # in which other sessions queue behind a lock that is waite
 LOCK_PAUSE = 2.0  # seconds between two tries, in which these sessions go on
 LOCK_TRIES = 60
 BUSY = {"55P03", "40P01"}  # SQLSTATEs of a lock that was not given in time, and a deadlock
+INTERNALS = "05_impl"  # with what app/deprecations.py adds
 SHARDS = "02_shards"  # divides tables
 VERSION = "version"  # the row of bds_migrations with the newest program's version in place of a checksum
 LAST = "99_grants.sql"  # applied after every other change; recorded when the entities are done, too
@@ -273,6 +274,8 @@ def units() -> Iterator[Unit]:
     for path in (*sorted((SQL / "migrations").glob("*.sql")), *sorted(SQL.glob("[0-9]*"))):
         files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
         texts = [(file.relative_to(SQL).as_posix(), file.read_text(encoding="utf-8")) for file in files]
+        if path.name == INTERNALS:
+            texts.append((f"{INTERNALS}/deprecated", deprecations.statement()))
         yield Unit(path.relative_to(SQL).as_posix(), texts)
 
 

@@ -18,7 +18,7 @@ from itertools import count
 import psycopg
 from aiohttp import web
 
-from app import logs, metrics
+from app import deprecations, logs, metrics
 from app.auth.login import ACTOR
 from app.database.caller import CALLER, Caller
 from app.database.database import Database
@@ -165,6 +165,8 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     headers["X-Request-Id"], headers["Server"] = request[REQUEST_ID], answers.SERVER
     for name, value in answers.SECURITY:
         headers.setdefault(name, value)
+    if deprecations.DEPRECATED and (deprecated := _deprecation_of(request)):
+        headers.update(deprecated.headers)
     if response.status in RETRY_AFTER:
         headers.setdefault("Retry-After", RETRY_AFTER[response.status])
     if request[IS_SECURE]:
@@ -176,6 +178,12 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
             headers[GENERATION] = str(await _generation_of(request))
     for name, value in cors_headers(request, request[TARGET], request.app[DATABASE].config.cors_origins).items():
         headers.add(name, value)
+
+
+def _deprecation_of(request: web.Request) -> deprecations.Deprecation | None:
+    """That of the request's route."""
+    resource, method = request.match_info.route.resource, "GET" if request.method == "HEAD" else request.method
+    return deprecations.find(f"{method} {resource.canonical}") if resource else None
 
 
 async def _generation_of(request: web.Request) -> int:

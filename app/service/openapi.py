@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from app import deprecations
 from app.database.catalog import Catalog, Entity, Field
 from app.service.operations import (
     EXPORT,
@@ -53,10 +54,13 @@ def describe(catalog: Catalog) -> bytes:
 
 
 def _describe(catalog: Catalog) -> dict[str, Any]:
-    operations = {**{key: operation for entity in catalog.entities.values() for key, operation in _of_entity(entity)}, **OPERATIONS}
     paths: dict[str, dict[str, Any]] = {}
-    for (method, path), operation in operations.items():
-        paths.setdefault(path, {})[method.lower()] = _operation(catalog, path, operation)
+    for entity in catalog.entities.values():
+        for (method, path), operation in _of_entity(entity):
+            route = path.replace(f"}}/{entity.name}", "}/{entity}")
+            paths.setdefault(path, {})[method.lower()] = _noted(_operation(catalog, path, operation), method, route)
+    for (method, path), operation in OPERATIONS.items():
+        paths.setdefault(path, {})[method.lower()] = _noted(_operation(catalog, path, operation), method, path)
     schemas = {**SCHEMAS, "ImportDocument": _document(catalog)}
     for entity in catalog.entities.values():
         schemas[_name(entity)] = _row(catalog, entity)
@@ -159,6 +163,14 @@ def _operation(catalog: Catalog, path: str, operation: Operation) -> dict[str, A
         content = {media_type: {"schema": schema} for media_type, schema in operation.body.items()}
         found["requestBody"] = {"required": True, "content": content}
     return found
+
+
+def _noted(described: dict[str, Any], method: str, route: str) -> dict[str, Any]:
+    """An operation object, with a note if its route is deprecated."""
+    if found := deprecations.find(f"{method} {route}"):
+        about = f"{described.get('description', '')} {found.message}."
+        return {**described, "deprecated": True, "description": about.strip()}
+    return described
 
 
 def _answer(status: int, answer: Answer) -> dict[str, Any]:
