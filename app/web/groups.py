@@ -12,6 +12,7 @@ import psycopg
 
 from app.database.catalog import Catalog, Entity
 from app.database.past import Moment
+from app.logs import count_rows
 from app.query.check.options import parse_query
 from app.query.check.query import Query
 from app.query.sql import statements as sql_statements
@@ -110,6 +111,7 @@ async def read_groups(
         form.add_problem("group", LATE, "busy")
         return None
     found = json.loads(f"[{(row and row[0]) or ''}]", parse_float=str)
+    count_rows(min(len(found), SHOWN))
     groups = [_group(page.database.catalog, by, each, each[count], each.get(sum)) for each in found[:SHOWN]]
     return Groups(by, summed, groups, apply, orderby, len(found) > SHOWN)
 

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from app.database.catalog import Entity
+from app.logs import count_rows
 from app.query.check.query import Query
 from app.query.parse import where as parse_where
 from app.query.sql import statements as sql_statements
@@ -56,6 +57,7 @@ async def _matches(page: PageRequest, text: str) -> AsyncIterator[Match]:
             left = max(least, min(TIMEOUT, int((end - monotonic()) * 1000)))
             seen = await _rows(page, entity, condition, left) if left > 0 else None
             found |= {row["id"]: row for row in seen or []}
+        count_rows(min(len(found), SHOWN))
         rows = [(int(id), *name_of(entity, row)) for id, row in found.items()]
         rows.sort(key=lambda row: (row[1] != text, not row[1].startswith(text), row[1]))
         yield Match(entity, rows[:SHOWN], len(rows) > SHOWN, seen is None)
