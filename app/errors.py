@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from app.words import did_you_mean
 
 # code -> (status, title)
 ERRORS: dict[str, tuple[int, str]] = {
@@ -146,28 +148,39 @@ def disk_full(error: BaseException) -> ServiceError | None:
 class UnknownEntity(ServiceError):
     """An entity that the model of the process does not have; it may have been registered just now."""
 
-    def __init__(self, name: str, kind: str = "entity") -> None:
-        super().__init__("not_found", f"no such {kind}: {name}")
+    def __init__(self, name: str, known: Iterable[str], kind: str = "entity") -> None:
         self.name = name.partition("(")[0]
+        super().__init__("not_found", f"no such {kind}: {name}{did_you_mean(self.name, known)}")
 
 
 class QueryError(ServiceError):
-    """An error in a query text; `position` counts the option's characters from 1."""
+    """An error in a query text; `position` counts the option's characters from 1.  beside: a further sentence."""
 
     def __init__(
-        self, message: str, *, target: str | None = None, position: int | None = None, code: str = "malformed_query"
+        self,
+        message: str,
+        *,
+        target: str | None = None,
+        position: int | None = None,
+        code: str = "malformed_query",
+        beside: str | None = None,
     ) -> None:
+        more = f"; {beside}" if beside else ""
         if position is None:
-            super().__init__(code, message, target=target)
+            super().__init__(code, message + more, target=target)
         else:
-            super().__init__(code, f"{message} (at character {position})", target=target, position=position)
+            super().__init__(code, f"{message} (at character {position}){more}", target=target, position=position)
         self.position = position
-        self._plain = message
+        self._plain, self._beside = message, beside
 
     def within(self, target: str | None, offset: int) -> QueryError:
         """The error of a text that stands inside another one, after `offset` characters."""
         position = None if self.position is None else self.position + offset
-        return QueryError(self._plain, target=target, position=position, code=self.code)
+        return QueryError(self._plain, target=target, position=position, code=self.code, beside=self._beside)
+
+    def with_sentence(self, text: str) -> QueryError:
+        """The same error, with a further sentence."""
+        return QueryError(self._plain, target=self.target, position=self.position, code=self.code, beside=text)
 
 
 @contextmanager

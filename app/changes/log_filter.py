@@ -11,6 +11,7 @@ from app.errors import QueryError
 from app.query.check.tree import Expression
 from app.query.check.where import WhereChecker
 from app.query.parse.nodes import Literal, Operation, Path
+from app.words import hint
 
 OPERATIONS = ("create", "update", "delete")
 EQUALITY = ("eq", "ne", "in")
@@ -34,5 +35,5 @@ class LogChecker(WhereChecker):
 def _require(what: str, values: Sequence[object], known: tuple[str, ...]) -> None:
     for value in values:
         if isinstance(value, Literal) and value.kind == "text" and value.text not in known:
-            message = f"no such {what}: {value.text!r}, expected one of {', '.join(known)}"
+            message = f"no such {what}: {value.text!r}{hint(value.text, known)}"
             raise QueryError(message, position=value.at)

@@ -17,6 +17,7 @@ from app.export.output import find_output, write
 from app.export.read import open_reader
 from app.export.request import WHOLE, read_parameters, read_request, read_whole
 from app.formats import SCHEMA
+from app.words import hint
 
 Show = Callable[[int, int, int], None]  # rows so far, rows in all, bytes so far
 
@@ -30,7 +31,7 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
     source = await reads.choose_url(config, url)
     async with connections.snapshot(source, company) as (connection, catalog):
         if entity not in catalog and entity != WHOLE:
-            raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
+            raise ServiceError("not_found", f"no such entity: {entity}{hint(entity, catalog.entities)}")
         parameters = read_parameters(list(given.items()))
         is_whole = entity == WHOLE
         request = (

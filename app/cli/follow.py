@@ -20,6 +20,7 @@ from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait, interruptible
 from app.types.event_ids import Event
+from app.words import hint
 
 UNNOTIFIED_POLL = 10.0  # seconds after which it looks for changes without a notification
 WATCH = 1.0  # seconds between two checks that standard output has a reader
@@ -60,7 +61,7 @@ class Follower:
     async def _begin(self, entity: str | None, after: Event | None) -> None:
         catalog = await connections.load_catalog(self._url)
         if entity is not None and entity not in catalog:
-            raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
+            raise ServiceError("not_found", f"no such entity: {entity}{hint(entity, catalog.entities)}")
         self._filter = f"entity = '{entity}'" if entity else ""
         with connections.connect(self._url) as operator:
             if operator.execute("select 1 from bds.companies where id = %s", (self._company,)).fetchone() is None:

@@ -19,6 +19,7 @@ from app.mapper.language.expressions import CODE, INVALID
 from app.query.sql.conditions import sql_condition
 from app.wire.decoding import continue_arrays, has_control_escapes
 from app.wire.mending import NUMBER_MESSAGE, REFUSED_NUMBER
+from app.words import hint
 
 COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"
 
@@ -71,8 +72,8 @@ class Rows:
         table = self.tables.get(entity)
         if table is None:
             if entity not in self._catalog:
-                known = ", ".join(self._catalog.entities)
-                raise ServiceError("unknown_entity", f"no such entity: {entity!r}, expected one of {known}", target=entity)
+                message = f"no such entity: {entity!r}{hint(entity, self._catalog.entities)}"
+                raise ServiceError("unknown_entity", message, target=entity)
             table = self.tables[entity] = _table(self._catalog[entity])
         return table
 

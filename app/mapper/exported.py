@@ -22,6 +22,7 @@ from app.formats import JSONL, XML, Format
 from app.mapper.language.functions import ABSENT, to_text
 from app.mapper.language.tree import Block, Mapper, Rule, SourceFormat, SourcePath
 from app.types import named
+from app.words import hint
 
 LOST = "\ufffd"  # stands for a character that XML does not hold
 EMPTY = "\0\0"  # a quoted empty cell of CSV; no stored text holds U+0000
@@ -36,8 +37,8 @@ Restore = Callable[[Any], Any]
 def exported_mapper(catalog: Catalog, entity: str, format: Format) -> Mapper:
     """Return the mapper that reads an entity's export.  Raises ServiceError if there is no such entity."""
     if entity not in catalog:
-        expected = ", ".join(catalog.entities)
-        raise ServiceError("malformed_request", f"no such entity: {entity}, expected one of {expected}", target="entity")
+        message = f"no such entity: {entity}{hint(entity, catalog.entities)}"
+        raise ServiceError("malformed_request", message, target="entity")
     if format is XML:
         # an export with $expand has several collections, inside <document>
         blocks = [_records(catalog, catalog[entity], f"/{entity}/{catalog[entity].singular}")]

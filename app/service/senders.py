@@ -92,7 +92,7 @@ def entity_of(request: web.Request) -> Entity:
     """The entity of the path.  Raises not_found."""
     catalog, name = request.app[DATABASE].catalog, request.match_info["entity"]
     if name not in catalog:
-        raise UnknownEntity(name)
+        raise UnknownEntity(name, catalog.entities)
     return catalog[name]
 
 

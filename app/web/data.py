@@ -104,7 +104,7 @@ def _form(page: PageRequest) -> Form:
 
 async def _find(page: PageRequest, entity: Entity, form: Form, cells: list[Cell]) -> Found:
     """Collects the form's problems: without a query if it is wrong, without rows if it cannot be run."""
-    moment, found = read_moment(form), Found()
+    moment, found = read_moment(page, form), Found()
     by, summed = groups.choose(form, cells)
     with form.collect_problems("filter", "sort", "q"):
         asked = read_query(page, moment, entity, form)

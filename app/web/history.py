@@ -40,7 +40,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     name, row_id = page.path_variables["entity"], page.path_variables["row"]
     catalog = page.database.catalog
     if name not in catalog:
-        raise UnknownEntity(name)
+        raise UnknownEntity(name, catalog.entities)
     if not ID.fullmatch(row_id) or int(row_id) not in INT8:
         raise ServiceError("not_found", f"no such row: {row_id}")
     entity, row, offset = catalog[name], (name, int(row_id)), page.offset()

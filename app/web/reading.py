@@ -41,7 +41,7 @@ def find_entity(page: PageRequest) -> Entity:
     """The entity of the path.  Raises not_found."""
     name, catalog = page.path_variables["entity"], page.database.catalog
     if name not in catalog:
-        raise UnknownEntity(name)
+        raise UnknownEntity(name, catalog.entities)
     return catalog[name]
 
 

@@ -27,6 +27,7 @@ from app.mapper.language.tree import (
     paths_in,
 )
 from app.types import named
+from app.words import hint
 
 FORMATS = ("xml", "json", "csv", "excel")
 OPERATIONS = ("create", "update", "upsert", "delete")
@@ -167,7 +168,7 @@ class _Check:
 
     def _top(self, block: BlockSyntax) -> Block:
         if block.name not in self._catalog:
-            raise self._error(block.at, f"unknown entity {block.name}, expected one of {', '.join(self._catalog.entities)}")
+            raise self._error(block.at, f"unknown entity {block.name}{hint(block.name, self._catalog.entities)}")
         self._path(block.path, paths.check_collection)
         return self._block(block, self._catalog[block.name], 0, is_top=True)
 
