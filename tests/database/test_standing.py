@@ -19,7 +19,7 @@ from psycopg_pool import PoolClosed, PoolTimeout
 
 from app.config import Config
 from app.database import connections, past
-from app.database.pool import direct, pools, standing
+from app.database.pool import direct, pools, session, standing
 from app.database.pool.pools import Pool
 from app.database.pool.session import Row
 from app.errors import ServiceError
@@ -144,11 +144,11 @@ def test_a_statement_is_prepared_at_its_second_use_and_some_are_kept(database_ur
     async def work(pool: Pool) -> None:
         counts = [await pool.read("acme", PREPARED, ()) for _ in range(4)]
         assert counts == [[b"0"], [b"1"], [b"1"], [b"1"]]
-        for number in range(standing.PREPARED * 2):
+        for number in range(session.PREPARED * 2):
             for _ in range(2):
                 assert await pool.read("acme", b"select $1 || '%d'" % number, ("a",)) == [b"a%d" % number]
         ((count),) = await pool.read("acme", PREPARED, (), prepare=False)
-        assert int(count or 0) == standing.PREPARED
+        assert int(count or 0) == session.PREPARED
 
     with_pool(database_url, work)
 
