@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from app import resources
-from app.words import did_you_mean, nearest
+from app.errors import did_you_mean, nearest
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -5,7 +5,7 @@
 
 ERRORS has every code that leaves the service; SQLSTATES maps the SQLSTATEs that the database's functions raise to codes.  The
 middleware gives an error its form (OData or problem+json).  Nothing else of an exception reaches a client: no database text, no
-traceback.
+traceback.  `did_you_mean` and `hint` end messages about unknown names: commands, options, settings, entities, formats.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
-
-from app.words import did_you_mean
 
 # code -> (status, title)
 ERRORS: dict[str, tuple[int, str]] = {
@@ -91,6 +89,9 @@ REPLACED = ALTERED | {
 UNWRITABLE = ("53100", "53400", errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
+MOST = 2  # letters in which a word differs from the one that was meant
+
+
 class ServiceError(Exception):
     """An error for the client.
 
@@ -143,6 +144,44 @@ def disk_full(error: BaseException) -> ServiceError | None:
         return None
     message = "a disk of the service has no space left, or cannot be written; nothing was changed"
     return ServiceError("disk_full", message, headers={"Retry-After": "60"})
+
+
+def distance(one: str, other: str) -> int:
+    """The number of letters to insert, to delete or to replace between two words; letters that changed places are one."""
+    before, last = list[int](), list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        row = [at]
+        for to, each in enumerate(other, 1):
+            best = min(last[to] + 1, row[-1] + 1, last[to - 1] + (letter != each))
+            if at > 1 and to > 1 and (letter, one[at - 2]) == (other[to - 2], each):
+                best = min(best, before[to - 2] + 1)
+            row.append(best)
+        before, last = last, row
+    return last[-1]
+
+
+def nearest(word: str, known: Iterable[str]) -> tuple[str, int]:
+    """The nearest of the known words, of which there is at least one, and its distance."""
+    return min(((each, distance(word, each)) for each in known), key=lambda found: found[1])
+
+
+def meant(word: str, known: Iterable[str]) -> str | None:
+    """The known word that an unknown one stands for; None if none differs by at most MOST letters, and a third of the word's."""
+    most = min(MOST, max(1, len(word) // 3))
+    near = [each for each in known if abs(len(each) - len(word)) <= most]  # a client may send a word of any length
+    found, away = nearest(word, near) if near else ("", most + 1)
+    return found if away <= most else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the one that was meant; empty if none is near enough."""
+    return f", did you mean {found}?" if (found := meant(word, known)) else ""
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the one that was meant, or else all of them."""
+    known = list(known)
+    return did_you_mean(word, known) or f", expected one of {', '.join(known)}"
 
 
 class UnknownEntity(ServiceError):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.words import did_you_mean
+from app.errors import did_you_mean
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from app.config import Config, unknown_settings
-from app.words import MOST, distance
+from app.errors import MOST, distance
 
 
 def test_numbers_and_lists_of_numbers() -> None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.errors import QueryError
+from app.errors import QueryError, hint
 from app.query.check.tree import Expression
 from app.query.check.where import WhereChecker
 from app.query.parse.nodes import Literal, Operation, Path
-from app.words import hint
 
 OPERATIONS = ("create", "update", "delete")
 EQUALITY = ("eq", "ne", "in")

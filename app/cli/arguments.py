@@ -11,8 +11,8 @@ from uuid import UUID
 
 from app import formats
 from app.cli import stdio
+from app.errors import did_you_mean, meant
 from app.types.event_ids import Event, read_event
-from app.words import did_you_mean, meant
 
 SCOPES = ("read", "import", "hooks")  # of a key if none is named
 BY_NAME = ("propose",)  # only if it is named

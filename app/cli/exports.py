@@ -11,13 +11,12 @@ from typing import BinaryIO
 from app.config import Config
 from app.database import connections
 from app.database.servers import reads
-from app.errors import ServiceError
+from app.errors import ServiceError, hint
 from app.export import content, to_xml
 from app.export.output import find_output, write
 from app.export.read import open_reader
 from app.export.request import WHOLE, read_parameters, read_request, read_whole
 from app.formats import SCHEMA
-from app.words import hint
 
 Show = Callable[[int, int, int], None]  # rows so far, rows in all, bytes so far
 

@@ -17,10 +17,9 @@ from app.database.catalog import Catalog
 from app.database.pool.listening import RECONNECT, listen
 from app.database.pool.pools import SETTINGS, parameters
 from app.database.pool.session import Session
-from app.errors import ServiceError
+from app.errors import ServiceError, hint
 from app.tasks import cancel_and_wait, interruptible
 from app.types.event_ids import Event
-from app.words import hint
 
 UNNOTIFIED_POLL = 10.0  # seconds after which it looks for changes without a notification
 WATCH = 1.0  # seconds between two checks that standard output has a reader

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.database.catalog import Catalog, Entity, Navigation
-from app.errors import QueryError, ServiceError
+from app.errors import QueryError, ServiceError, hint
 from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, refuse, remember, shape_of
 from app.mapper.language.expressions import CODE, INVALID
 from app.query.sql.conditions import sql_condition
 from app.wire.decoding import continue_arrays, has_control_escapes
 from app.wire.mending import NUMBER_MESSAGE, REFUSED_NUMBER
-from app.words import hint
 
 COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"
 

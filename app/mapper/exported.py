@@ -17,12 +17,11 @@ from datetime import date
 from typing import Any, cast
 
 from app.database.catalog import Catalog, Entity, Field
-from app.errors import ServiceError
+from app.errors import ServiceError, hint
 from app.formats import JSONL, XML, Format
 from app.mapper.language.functions import ABSENT, to_text
 from app.mapper.language.tree import Block, Mapper, Rule, SourceFormat, SourcePath
 from app.types import named
-from app.words import hint
 
 LOST = "\ufffd"  # stands for a character that XML does not hold
 EMPTY = "\0\0"  # a quoted empty cell of CSV; no stored text holds U+0000

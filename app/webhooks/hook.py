@@ -11,10 +11,9 @@ from typing import Any
 from yarl import URL
 
 from app.database.catalog import Catalog, Entity
-from app.errors import QueryError, ServiceError, about
+from app.errors import QueryError, ServiceError, about, did_you_mean
 from app.query.sql.conditions import Condition, compile_any
 from app.webhooks.addresses import AddressRefused, Resolver, is_literal
-from app.words import did_you_mean
 
 LONGEST_TEXT = 200  # characters
 LONGEST_URL = 2_048

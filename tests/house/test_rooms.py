@@ -24,7 +24,7 @@ LAYERS = (
     ("database", "wire"),
     ("types",),
 )
-LOOSE = {"child", "config", "errors", "formats", "logs", "metrics", "resources", "tasks", "words"}  # modules below all packages
+LOOSE = {"child", "config", "errors", "formats", "logs", "metrics", "resources", "tasks"}  # modules below all packages
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms} | dict.fromkeys(LOOSE, len(LAYERS))
 
 

@@ -317,7 +317,7 @@ def test_version_and_at_together_are_refused_and_a_wrong_moment_comes_before_a_m
     for path in ("/data/products?", "/data/products/code:P0001?"):
         page = anna.get(f"{path}company=demo&version=1&at=2020-01-01")
         assert (page.status, page.one("//p[@id='asof-wrong']")) == (400, "expected version or at, got both")
-    for moment, status, said in (("at=soon!", 400, "expected a version such as 17"), ("version=99999999", 404, "yet to come")):
+    for moment, status, said in (("at=soon!", 400, "a version such as 17"), ("version=99999999", 404, "yet to come")):
         page = anna.get(f"/data/products/code:GONE?company=demo&{moment}")
         assert page.status == status and said in page.text and "now products has no row code:GONE" in page.text
 

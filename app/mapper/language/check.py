@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from app.database.catalog import Catalog, Entity, Navigation
-from app.errors import ServiceError
+from app.errors import ServiceError, hint
 from app.mapper.language import paths
 from app.mapper.language.functions import TEXTS, type_of
 from app.mapper.language.locales import Locale
@@ -27,7 +27,6 @@ from app.mapper.language.tree import (
     paths_in,
 )
 from app.types import named
-from app.words import hint
 
 FORMATS = ("xml", "json", "csv", "excel")
 OPERATIONS = ("create", "update", "upsert", "delete")
