@@ -89,6 +89,13 @@ def test_references_are_shown_by_code_and_name(anna: Visitor) -> None:
     assert "Fixings" in page.text
 
 
+def test_the_example_of_a_condition_is_one_of_the_entity(anna: Visitor) -> None:
+    examples = {"products": "price >= 10 and category = 'code:X'", "categories": "code like 'A%' and parent = 'code:X'"}
+    for entity, condition in examples.items():
+        [shown] = open_rows(anna, entity).all("//input[@id='filter']/@placeholder")
+        assert shown == condition and open_rows(anna, entity, filter=condition).status == 200
+
+
 def test_columns_are_chosen(anna: Visitor) -> None:
     page = open_rows(anna, columns=["code", "price"], filter="code = 'P0001'")
     assert page.all("//thead//th") == ["code", "price"]
