@@ -21,7 +21,7 @@ from app.config import Config
 from app.database import connections, past
 from app.database.pool import direct, pools, session, standing
 from app.database.pool.pools import Pool
-from app.database.pool.session import Row
+from app.database.pool.session import STEADY, Row
 from app.errors import ServiceError
 from app.query.check.options import parse_query
 from app.query.sql import statements
@@ -495,9 +495,9 @@ def test_a_read_of_the_past_by_id_is_planned_once_for_all_versions_and_leaves_no
             for key in ("1", "code='a'"):
                 assert [(await read(version, key=key))[0]["name"] for version in (4, 1, 3, 2)] == ["one...", "one", "one..", "one."]
             assert await (await session.execute(plans)).fetchone() == (2, 6, 0)
-            for top in [n for n in range(1, past.STEADY + 3) for _ in range(2)]:
+            for top in [n for n in range(1, STEADY + 3) for _ in range(2)]:
                 assert [row["name"] for row in await read(2, ("$top", str(top)))] == ["one."]
-            assert await (await session.execute(plans)).fetchone() == (past.STEADY - 2, past.STEADY - 2, 0)
+            assert await (await session.execute(plans)).fetchone() == (STEADY - 2, STEADY - 2, 0)
             with pytest.raises(ServiceError):
                 await read(5, key="1")
             assert await (await session.execute(settings)).fetchone() == ("auto", "on", "on")
