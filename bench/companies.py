@@ -61,10 +61,13 @@ def _idle(where: Place, companies: int) -> float:
         url = stack.enter_context(where.database(COMPANY))
         _run(url, CREATE, 1, companies)
         _run(url, HOOKS)
+        _run(url, "select from bds.maintain(seal_age => '0')")
         _run(url, "vacuum (analyze)")
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         served = psutil.Process(stack.enter_context(service(url, directory)).pid)
-        time.sleep(ROUNDS)  # what the start left to do
+        while _ask(url, "select count(*) from bds.hooks where catalog_version is null"):  # filters, as they are compiled once
+            time.sleep(1)
+        time.sleep(ROUNDS)
         before = _used(served, where.server)
         time.sleep(IDLE)
         return 1e3 * (_used(served, where.server) - before) / IDLE
@@ -135,6 +138,12 @@ def _get(request: urllib.request.Request) -> None:
 def _median(work: Callable[[], object]) -> float:
     """Milliseconds."""
     return 1e3 * median([timed(work)[0] for _ in range(ROUNDS + 1)][1:])  # the first one warms up
+
+
+def _ask(url: str, statement: str) -> int:
+    with psycopg.connect(url, autocommit=True) as connection:
+        [(number,)] = connection.execute(statement.encode()).fetchall()
+    return int(number)
 
 
 def _run(url: str, statement: str, *values: object) -> None:
