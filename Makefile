@@ -44,10 +44,10 @@ browser:
 		echo 'make test: no Chromium here and none could be installed, so the browser tests of the web pages are skipped'; \
 	fi
 
-# Three processes, each with a PostgreSQL of its own: tests that wait leave a third of two cores idle otherwise.  Commands that
-# tests start find compiled modules, whatever the environment says:
+# Four processes, each with a PostgreSQL of its own: tests that wait leave two cores idle otherwise; tests/conftest.py orders the
+# files.  Commands that tests start find compiled modules, whatever the environment says:
 # to compile them at each start takes longer than what is tested.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 3 --dist loadfile
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: install pooler browser
 	$(PYTEST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NewType, get_args, get_origin, get_type_hints
@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from app import resources
+from app.errors import did_you_mean, nearest
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -24,7 +25,6 @@ Seconds = Annotated[int, Meta(ge=1, le=DAY)]
 Key = NewType("Key", str)
 Origin = Annotated[str, Meta(pattern=r"^https?://[a-z0-9._:\[\]-]+$")]
 NO_SETTINGS = ("BDS_TEST_", "BDS_SERVICE_", "BDS_PORT")  # of tests; and what Kubernetes sets for a Service named bds
-MISSPELT = 2  # letters in which a variable differs from the setting that was meant
 KEY_LENGTH = 32  # bytes, as many as the signatures made with it
 
 
@@ -130,10 +130,9 @@ def unknown_settings(environ: Mapping[str, str] = os.environ) -> list[str]:
     for name in sorted(environ):
         if name in known or not name.startswith("BDS_") or name.startswith(NO_SETTINGS) or not environ[name]:
             continue
-        near, away = nearest(name, known)
-        if away <= MISSPELT:
-            raise ValueError(f"{ascii(name)[1:-1]}: no such setting, did you mean {near}?")
-        warnings.append(f"{ascii(name)[1:-1]}: no such setting; the nearest is {near}")
+        if near := did_you_mean(name, known):
+            raise ValueError(f"{ascii(name)[1:-1]}: no such setting{near}")
+        warnings.append(f"{ascii(name)[1:-1]}: no such setting; the nearest is {nearest(name, known)[0]}")
     return warnings
 
 
@@ -190,22 +189,3 @@ def _expected(type: Any) -> str:
         return "true or false"
     number, bounds = get_args(type)[0], type.__metadata__[0]
     return "a number from 0" if number is float else f"a whole number from {bounds.ge:,} to {bounds.le:,}"
-
-
-def distance(one: str, other: str) -> int:
-    """The number of letters to insert, to delete or to replace between two words; letters that changed places are one."""
-    before, last = list[int](), list(range(len(other) + 1))
-    for at, letter in enumerate(one, 1):
-        row = [at]
-        for to, each in enumerate(other, 1):
-            best = min(last[to] + 1, row[-1] + 1, last[to - 1] + (letter != each))
-            if at > 1 and to > 1 and (letter, one[at - 2]) == (other[to - 2], each):
-                best = min(best, before[to - 2] + 1)
-            row.append(best)
-        before, last = last, row
-    return last[-1]
-
-
-def nearest(word: str, known: Iterable[str]) -> tuple[str, int]:
-    """The nearest of the known words, of which there is at least one, and its distance."""
-    return min(((each, distance(word, each)) for each in known), key=lambda found: found[1])

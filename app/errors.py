@@ -5,14 +5,14 @@
 
 ERRORS has every code that leaves the service; SQLSTATES maps the SQLSTATEs that the database's functions raise to codes.  The
 middleware gives an error its form (OData or problem+json).  Nothing else of an exception reaches a client: no database text, no
-traceback.
+traceback.  `did_you_mean` and `hint` end messages about unknown names: commands, options, settings, entities, formats.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -93,6 +93,9 @@ REPLACED = ALTERED | {
 UNWRITABLE = ("53100", "53400", errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
+MOST = 2  # letters in which a word differs from the one that was meant
+
+
 class ServiceError(Exception):
     """An error for the client.
 
@@ -147,31 +150,80 @@ def disk_full(error: BaseException) -> ServiceError | None:
     return ServiceError("disk_full", message, headers={"Retry-After": "60"})
 
 
+def distance(one: str, other: str) -> int:
+    """The number of letters to insert, to delete or to replace between two words; letters that changed places are one."""
+    before, last = list[int](), list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        row = [at]
+        for to, each in enumerate(other, 1):
+            best = min(last[to] + 1, row[-1] + 1, last[to - 1] + (letter != each))
+            if at > 1 and to > 1 and (letter, one[at - 2]) == (other[to - 2], each):
+                best = min(best, before[to - 2] + 1)
+            row.append(best)
+        before, last = last, row
+    return last[-1]
+
+
+def nearest(word: str, known: Iterable[str]) -> tuple[str, int]:
+    """The nearest of the known words, of which there is at least one, and its distance."""
+    return min(((each, distance(word, each)) for each in known), key=lambda found: found[1])
+
+
+def meant(word: str, known: Iterable[str]) -> str | None:
+    """The known word that an unknown one stands for; None if none differs by at most MOST letters, and a third of the word's."""
+    most = min(MOST, max(1, len(word) // 3))
+    near = [each for each in known if abs(len(each) - len(word)) <= most]  # a client may send a word of any length
+    found, away = nearest(word, near) if near else ("", most + 1)
+    return found if away <= most else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the one that was meant; empty if none is near enough."""
+    return f", did you mean {found}?" if (found := meant(word, known)) else ""
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the one that was meant, or else all of them."""
+    known = list(known)
+    return did_you_mean(word, known) or f", expected one of {', '.join(known)}"
+
+
 class UnknownEntity(ServiceError):
     """An entity that the model of the process does not have; it may have been registered just now."""
 
-    def __init__(self, name: str, kind: str = "entity") -> None:
-        super().__init__("not_found", f"no such {kind}: {name}")
+    def __init__(self, name: str, known: Iterable[str], kind: str = "entity") -> None:
         self.name = name.partition("(")[0]
+        super().__init__("not_found", f"no such {kind}: {name}{did_you_mean(self.name, known)}")
 
 
 class QueryError(ServiceError):
-    """An error in a query text; `position` counts the option's characters from 1."""
+    """An error in a query text; `position` counts the option's characters from 1.  beside: a further sentence."""
 
     def __init__(
-        self, message: str, *, target: str | None = None, position: int | None = None, code: str = "malformed_query"
+        self,
+        message: str,
+        *,
+        target: str | None = None,
+        position: int | None = None,
+        code: str = "malformed_query",
+        beside: str | None = None,
     ) -> None:
+        more = f"; {beside}" if beside else ""
         if position is None:
-            super().__init__(code, message, target=target)
+            super().__init__(code, message + more, target=target)
         else:
-            super().__init__(code, f"{message} (at character {position})", target=target, position=position)
+            super().__init__(code, f"{message} (at character {position}){more}", target=target, position=position)
         self.position = position
-        self._plain = message
+        self._plain, self._beside = message, beside
 
     def within(self, target: str | None, offset: int) -> QueryError:
         """The error of a text that stands inside another one, after `offset` characters."""
         position = None if self.position is None else self.position + offset
-        return QueryError(self._plain, target=target, position=position, code=self.code)
+        return QueryError(self._plain, target=target, position=position, code=self.code, beside=self._beside)
+
+    def with_sentence(self, text: str) -> QueryError:
+        """The same error, with a further sentence."""
+        return QueryError(self._plain, target=self.target, position=self.position, code=self.code, beside=text)
 
 
 @contextmanager

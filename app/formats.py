@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app import extras
+from app.errors import did_you_mean
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
@@ -90,11 +91,18 @@ def _choice(names: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}"
 
 
+# What the name of a file says, as regular expressions that ignore case, which Python and JavaScript read alike (pages.js has them
+# from the page); and the content codings of compressed files.
+ENDING = r"\.([a-z]+)(\.gz|\.zst)?$"
+ENTITY = r"^[a-z]\w*(?=\W)"
+CODINGS = {".gz": "gzip", ".zst": "zstd"}
+
 FORMATS = {each.name: each for each in (JSON, XML, CSV, EXCEL, PDF, HTML, PARQUET, JSONL, CUSTOM)}
 DOCUMENTS = (JSON, XML)  # of any number of collections
 READABLE = tuple(each for each in FORMATS.values() if each.read_as)
 READABLE_LABELS = _choice(each.label for each in READABLE)
 READABLE_MEDIA_TYPES = _choice(each.read_as[0] for each in READABLE)
+EXPECTED = f"expected one of {', '.join((*FORMATS, SCHEMA.name))}"
 _NAMED = {name: each for each in (*FORMATS.values(), SCHEMA) for name in (each.name, *each.aliases)}
 
 
@@ -106,6 +114,11 @@ def find(name: str) -> Format | None:
 def not_installed() -> list[str]:
     """The names of the formats that cannot be written for lack of an extra."""
     return [each.name for each in FORMATS.values() if not extras.is_installed(each.extra)]
+
+
+def unknown(text: str) -> str:
+    """The message about a name that no format has."""
+    return f"{EXPECTED}, got {text!r}{did_you_mean(text.lower(), _NAMED)}"
 
 
 def read_as(media_type: str) -> Format | None:
@@ -121,11 +134,24 @@ def begun_by(start: bytes) -> Format:
 
 def of_file(name: str) -> Format | None:
     """The format in which an import with an entity reads a file, by the ending of its name; None for any other file."""
-    ending = re.search(r"\.([a-z]+)(?:\.gz|\.zst)?$", name, re.IGNORECASE)
+    ending = re.search(ENDING, name, re.IGNORECASE)
     return next((each for each in READABLE if ending and ending[1].lower() in (each.extension, *each.aliases)), None)
 
 
 def entity_of_file(name: str) -> str | None:
     """The word with which a file's name begins, as an export names its file: products.csv, products (1).csv, products-2026.csv."""
-    word = re.match(r"[A-Za-z]\w*(?=[^\w])", re.split(r"[/\\]", name)[-1], re.ASCII)
+    word = re.match(ENTITY, re.split(r"[/\\]", name)[-1], re.ASCII | re.IGNORECASE)
     return word[0] if word else None
+
+
+def coding_of_file(name: str) -> str:
+    """The content coding of a file, by the ending of its name; empty for one that is not compressed."""
+    return next((coding for end, coding in CODINGS.items() if name.lower().endswith(end)), "")
+
+
+def not_a_document(name: str | None) -> str:
+    """What was expected of a file that does not begin as an import document does."""
+    if name is None or re.search(rf"\.{JSON.extension}(\.\w+)?$", name, re.IGNORECASE):
+        return "expected a JSON object"
+    kinds = _choice(f"{each.label} (.{each.extension})" for each in (JSON, *READABLE))
+    return f"expected a file of {kinds}, or a mapper that reads {name}"

@@ -24,7 +24,18 @@ from app.config import Config
 access = logging.getLogger("bds.access")
 quoted = json.encoder.encode_basestring_ascii
 
+
+class RowCount:
+    """The number of rows in an answer: rows of entities, groups of them, changes, versions of rows."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+
 REQUEST: ContextVar[str | None] = ContextVar("request", default=None)  # the id of the current request
+ROWS: ContextVar[RowCount | None] = ContextVar("rows", default=None)  # what the answer to the current request has of the data
 
 SECRETS = re.compile(
     r"(?P<key>bds_)[A-Za-z0-9_-]{43}"
@@ -57,6 +68,17 @@ def start(config: Config | None = None) -> None:
     logging.getLogger("psycopg.pool").setLevel(max(level, logging.ERROR))  # app/database/pool/pulse.py logs an outage once
     logging.getLogger("aiohttp.access").disabled = True
     logging.captureWarnings(True)
+
+
+def count_rows(number: int) -> None:
+    """Count rows that the answer to the current request has, when they are given to the client; outside of one nothing."""
+    if (count := ROWS.get()) is not None:
+        count.rows += number
+
+
+def counted_rows() -> int:
+    """The rows counted for the current request."""
+    return count.rows if (count := ROWS.get()) is not None else 0
 
 
 def mask_secrets(text: str) -> str:
@@ -111,6 +133,7 @@ class AccessRecord(NamedTuple):
     company: str | None
     actor: str | None
     status: int
+    rows: int  # of the answer
     size: int  # bytes of the answer
     seconds: float
 
@@ -118,7 +141,7 @@ class AccessRecord(NamedTuple):
         return (
             f'{{"id": {quoted(self.id)}, "remote": {_quoted_or_null(self.remote)}, "method": {quoted(self.method)},'
             f' "path": {quoted(mask_literals(self.path))}, "company": {_quoted_or_null(self.company)},'
-            f' "actor": {_quoted_or_null(self.actor)}, "status": {self.status}, "bytes": {self.size},'
+            f' "actor": {_quoted_or_null(self.actor)}, "status": {self.status}, "rows": {self.rows}, "bytes": {self.size},'
             f' "ms": {self.seconds * 1000:.1f}}}'
         )
 

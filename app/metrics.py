@@ -64,6 +64,7 @@ def _histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) 
 requests = _counter("bds_http_requests", "Answered requests", "room", "method", "status")
 durations = _histogram("bds_http_request_duration_seconds", "From a request's head to its answer's end", SHORT, "room", "method")
 sent = _counter("bds_http_response_bytes", "Bytes of answers", "room")
+rows = _counter("bds_http_response_rows", "Rows in answers, of data and of the change log", "room")
 in_progress = _gauge("bds_http_requests_in_progress", "Requests in progress")
 refused_credentials = _counter("bds_refused_credentials", "Wrong credentials")
 
@@ -155,6 +156,7 @@ class RequestCounter:
         for (room, method, status), each in alike.items():
             requests.labels(room, method, str(status)).inc(len(each))
             sent.labels(room).inc(sum(request.size for request in each))
+            rows.labels(room).inc(sum(request.rows for request in each))
             _observe(durations.labels(room, method), [request.seconds for request in each])
 
 

@@ -26,6 +26,8 @@ from bench.table import Result, say, timed
 MANY, FEW = 10_000, 10
 PLACES = 4
 ROUNDS = 20
+IDLE = 60.0  # seconds
+HOOKS = "select bds.create_hook(id, 'products', 'http://127.0.0.1:9/', 'price > 10') from bds.companies"
 WRITE = "insert into data.units (code, name) values (%s, 'unit')"
 # as bds.create_company does, for all at once
 CREATE = """
@@ -46,6 +48,42 @@ def measure(where: Place) -> Iterator[Result]:
         for what, (unit, value) in many.items():
             note = f"{MANY:,} companies; floor: {FEW} in one database"
             yield Result(f"companies {name}, {what}", unit, value, few[what][1], value / few[what][1], note)
+
+    one, many = _idle(where, 0), _idle(where, MANY)
+    note = f"a hook for each of {MANY:,} companies; floor: of one; target: 20 ms more"
+    yield Result("companies in one database, CPU in an idle second", "ms", many, one, many / one, note)
+
+
+def _idle(where: Place, companies: int) -> float:
+    """Milliseconds of CPU in a second in which a service with its worker, and PostgreSQL, have nothing to do."""
+    say(f"companies: idle with {companies + 1:,}")
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(where.database(COMPANY))
+        _run(url, CREATE, 1, companies)
+        _run(url, HOOKS)
+        _run(url, "select from bds.maintain(seal_age => '0')")
+        _run(url, "vacuum (analyze)")
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        served = psutil.Process(stack.enter_context(service(url, directory)).pid)
+        while _ask(url, "select count(*) from bds.hooks where catalog_version is null"):  # filters, as they are compiled once
+            time.sleep(1)
+        time.sleep(ROUNDS)
+        before = _used(served, where.server)
+        time.sleep(IDLE)
+        return 1e3 * (_used(served, where.server) - before) / IDLE
+
+
+def _used(*processes: psutil.Process) -> float:
+    """Seconds of CPU of processes and their children."""
+    used = 0.0
+    for process in processes:
+        times = process.cpu_times()
+        used += times.user + times.system + times.children_user + times.children_system
+        for child in process.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                own = child.cpu_times()
+                used += own.user + own.system
+    return used
 
 
 def _all(where: Place, companies: int, number: int) -> dict[str, tuple[str, float]]:
@@ -100,6 +138,12 @@ def _get(request: urllib.request.Request) -> None:
 def _median(work: Callable[[], object]) -> float:
     """Milliseconds."""
     return 1e3 * median([timed(work)[0] for _ in range(ROUNDS + 1)][1:])  # the first one warms up
+
+
+def _ask(url: str, statement: str) -> int:
+    with psycopg.connect(url, autocommit=True) as connection:
+        [(number,)] = connection.execute(statement.encode()).fetchall()
+    return int(number)
 
 
 def _run(url: str, statement: str, *values: object) -> None:

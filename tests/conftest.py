@@ -52,6 +52,21 @@ def pytest_configure() -> None:
     gc.disable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests wait take turns with those that compute, large ones first, so that processes of pytest seldom all wait."""
+    weights: dict[Path, int] = {}
+    waiting = {item.path for item in items if item.get_closest_marker("processes")}
+    for item in items:
+        weights[item.path] = weights.get(item.path, 0) + (10 if item.get_closest_marker("slow") or item.path in waiting else 1)
+    places: dict[Path, float] = {}
+    for kind in (waiting, weights.keys() - waiting):
+        before, total = 0, sum(weights[path] for path in kind)
+        for path in sorted(kind, key=lambda path: (-weights[path], path)):
+            places[path] = before / total
+            before += weights[path]
+    items.sort(key=lambda item: places[item.path])
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()

@@ -6,7 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from app.config import MISSPELT, Config, distance, unknown_settings
+from app.config import Config, unknown_settings
+from app.errors import MOST, distance
 
 
 def test_numbers_and_lists_of_numbers() -> None:
@@ -116,4 +117,4 @@ def test_an_unknown_setting_is_a_warning_that_names_the_nearest() -> None:
 
 def test_no_two_settings_are_so_near_that_one_could_stand_for_the_other() -> None:
     names = [each.metadata["name"] for each in fields(Config)]
-    assert min(distance(one, other) for one in names for other in names if one != other) > MISSPELT
+    assert min(distance(one, other) for one in names for other in names if one != other) > MOST

@@ -36,7 +36,7 @@ async def list_audit(database: Database, identity: Identity, company: str, param
         raise ServiceError("not_found", f"no such company: {company!r}")
     records, more = await read_page(database, identity, company, before, limit)
     body = json.dumps({"data": records, "hasMore": more}, ensure_ascii=False, separators=(",", ":")).encode()
-    return Answer(body, repr(body))
+    return Answer(body, repr(body), len(records))
 
 
 async def read_page(

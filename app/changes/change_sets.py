@@ -35,9 +35,10 @@ async def list_change_sets(database: Database, company: str, params: Sequence[tu
     """Read `{"data": [change sets], "hasMore": bool}` by `limit` and `before`, the latest first.  Raises QueryError."""
     limit, before = read_parameters(params)
     async with database.session(company) as connection:
-        body = json.dumps(await read_page(connection, company, before, limit), ensure_ascii=False, separators=(",", ":")).encode()
+        page = await read_page(connection, company, before, limit)
+    body = json.dumps(page, ensure_ascii=False, separators=(",", ":")).encode()
     # what maintenance counts changes the list without a change of the data
-    return Answer(body, repr(body))
+    return Answer(body, repr(body), len(page["data"]))
 
 
 async def read_page(connection: Session, company: str, before: int | None, limit: int) -> dict[str, Any]:

@@ -71,7 +71,7 @@ async def read_difference(database: Database, company: str, entity: Entity, para
     data, more = ",".join(text for _, text in rows[: asked.limit]), len(rows) > (asked.limit or 0)
     ends = _ends(since, until)
     body = f'{{"data":[{data}],"hasMore":{str(more).lower()},{json.dumps(ends)[1:-1]}}}'
-    return Answer(body.encode(), f"{since.state} {until.state}", until.generation)
+    return Answer(body.encode(), f"{since.state} {until.state}", min(len(rows), asked.limit or 0), until.generation)
 
 
 async def _page(
@@ -110,7 +110,7 @@ async def read_counts(database: Database, company: str, params: Sequence[tuple[s
     }
     notices = [f"{each.name} was not registered at version {since.version}" for each in entities if each.name not in known]
     body = json.dumps({**_ends(since, until), "entities": shown, "notices": notices}, ensure_ascii=False)
-    return Answer(body.encode(), f"{since.state} {until.state}", until.generation)
+    return Answer(body.encode(), f"{since.state} {until.state}", 0, until.generation)
 
 
 def _ends(since: Past, until: Past) -> dict[str, int]:

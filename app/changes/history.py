@@ -60,8 +60,10 @@ HISTORY: LiteralString = f"""
 
 async def read_history(
     database: Database, company: str, entity: Entity, id: str, moment: Moment | None, limit: int, offset: int
-) -> bytes:
+) -> tuple[bytes, int]:
     """Read `{"data": [versions], "hasMore": bool}` of a row, by its id, also if it was deleted, or by a lookup, as of a moment.
+
+    Returns it and the number of versions.
 
     Raises QueryError, or ServiceError: not_found if the row does not exist and the log has no change of it; those of the moment.
     """
@@ -74,7 +76,7 @@ async def read_history(
     if not versions and found is None and not offset:
         hint = "" if moment or number is not None else "; version or at resolve the lookup as of then"
         raise ServiceError("not_found", f"no such row{hint}")
-    return f'{{"data":[{",".join(versions)}],"hasMore":{str(more).lower()}}}'.encode()
+    return f'{{"data":[{",".join(versions)}],"hasMore":{str(more).lower()}}}'.encode(), len(versions)
 
 
 async def read_versions(

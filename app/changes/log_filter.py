@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.errors import QueryError
+from app.errors import QueryError, hint
 from app.query.check.tree import Expression
 from app.query.check.where import WhereChecker
 from app.query.parse.nodes import Literal, Operation, Path
@@ -34,5 +34,5 @@ class LogChecker(WhereChecker):
 def _require(what: str, values: Sequence[object], known: tuple[str, ...]) -> None:
     for value in values:
         if isinstance(value, Literal) and value.kind == "text" and value.text not in known:
-            message = f"no such {what}: {value.text!r}, expected one of {', '.join(known)}"
+            message = f"no such {what}: {value.text!r}{hint(value.text, known)}"
             raise QueryError(message, position=value.at)

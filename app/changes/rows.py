@@ -41,12 +41,14 @@ class Answer(NamedTuple):
 
     body: JSON; None if there is no such row.
     position: the position of the rows that were read; for the change log, the id of the company's last change.
+    rows: how many it has.
     generation: of the company; None if it was not read.  first, begun: only for the change log: the first change that is kept, and
     when the generation began.
     """
 
     body: bytes | None
     position: int | str
+    rows: int
     generation: int | None = None
     first: int = 1
     begun: str = ""
@@ -95,9 +97,10 @@ async def read_row(database: Database, company: str, entity: Entity, id: str, pa
         if moment is not None:
             async with reading(database, company, moment):  # an error of the moment comes first
                 pass
-        return Answer(None, 0)
-    body, _, position = await _fetch(database, company, moment, statement, id)
-    return Answer(body, *_position(position))
+        return Answer(None, 0, 0)
+    body, _, read = await _fetch(database, company, moment, statement, id)
+    position, generation = _position(read)
+    return Answer(body, position, 1, generation)
 
 
 _statements: Cache[Statement] = Cache(1_000)  # for a row by its id; one serves all ids
@@ -182,8 +185,10 @@ def listing(query: Query, company: str, style: Style) -> Statement:
 
 def listed(row: Row) -> Answer:
     """The answer from the row that the statement for a list gives."""
-    body, more, position = row
-    return Answer(b'{"data":[%b],"hasMore":%b}' % (body or b"", b"true" if more == b"t" else b"false"), *_position(position))
+    body, more, read, rows = row
+    position, generation = _position(read)
+    data = b'{"data":[%b],"hasMore":%b}' % (body or b"", b"true" if more == b"t" else b"false")
+    return Answer(data, position, int(rows or 0), generation)
 
 
 def _position(column: bytes | None) -> tuple[int | str, int | None]:

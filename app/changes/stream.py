@@ -19,6 +19,7 @@ from app.changes.tail import Events, Tail, encode
 from app.database.catalog import Catalog
 from app.database.pool.listening import RECONNECT
 from app.errors import QueryError, ServiceError
+from app.logs import count_rows
 from app.types.event_ids import Event, prefix, read_event
 from app.wire import answers
 
@@ -147,6 +148,7 @@ class Stream:
                 await self._write(events.data)
                 self._known = events.sent
                 metrics.followed_changes.inc(events.changes)
+                count_rows(events.changes)
             self.position = events.through
 
     async def _catch_up(self) -> Events:

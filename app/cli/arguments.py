@@ -5,41 +5,56 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 from uuid import UUID
 
 from app import formats
 from app.cli import stdio
-from app.config import nearest
+from app.errors import did_you_mean, meant
 from app.types.event_ids import Event, read_event
 
 SCOPES = ("read", "import", "hooks")  # of a key if none is named
 BY_NAME = ("propose",)  # only if it is named
 MOST_PROCESSES = 64
 INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)  # of argparse
+MISSING = "the following arguments are required"  # likewise
 PATHS = ("file", "output", "key_file")  # options that name files, whose names need not be UTF-8
 
 
 class Parser(argparse.ArgumentParser):
     """A parser that prints help as a result: a failed write raises OSError.  Its errors name what may have been meant.
 
-    Overrides ArgumentParser._print_message, a private method; tests/service/test_private_names.py fails if it changes.
+    options: all that it has.  Overrides ArgumentParser._print_message, a private method; tests/service/test_private_names.py fails
+    if it changes.
     """
+
+    options: Collection[str] = ()
+    _words: Sequence[str] = ()  # that it has read
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._words = args or ()
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print a message and raise SystemExit."""
         if wrong := INVALID_CHOICE.search(message):
-            known = wrong[2].replace("'", "").split(", ")
-            if near := meant(wrong[1], known):
+            near = meant(wrong[1], wrong[2].replace("'", "").split(", "))
+            if near:
                 message = f"{message[: wrong.start(1) - 1]}{wrong[1]!r}, did you mean {near!r}?"
+        elif message.startswith(MISSING):  # it may be there, misspelt
+            message = next(self._misspelt(self._words), message)
         super().error(message)
 
-    def refuse_unknown(self, options: Collection[str], words: Sequence[str]) -> NoReturn:
-        """Print which words are unknown and raise SystemExit.  options: of the command."""
-        near = {word: meant(word.partition("=")[0], options) for word in words if word.startswith("--")}
-        hints = [f"{word.partition('=')[0]}, did you mean {found}?" for word, found in near.items() if found]
-        self.error(f"unrecognized arguments: {hints[0] if hints else ' '.join(words)}")
+    def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
+        """Print which words are unknown and raise SystemExit."""
+        self.error(next(self._misspelt(words), f"unrecognized arguments: {' '.join(words)}"))
+
+    def _misspelt(self, words: Iterable[str]) -> Iterator[str]:
+        """Yield a message for each word that is nearly an option, and not the beginning of one, which argparse takes for it."""
+        for word in (word.partition("=")[0] for word in words if word.startswith("--")):
+            if not any(each.startswith(word) for each in self.options) and (near := did_you_mean(word, self.options)):
+                yield f"unrecognized arguments: {word}{near}"
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if not message:
@@ -48,12 +63,6 @@ class Parser(argparse.ArgumentParser):
             stdio.write(message)
         else:
             stdio.message(message, end="")
-
-
-def meant(word: str, known: Iterable[str]) -> str | None:
-    """The known word that somebody who wrote this one may have meant; None if none is near enough."""
-    found, away = nearest(word, known)
-    return found if away <= max(1, len(word) // 3) else None
 
 
 def read_id(text: str) -> str:
@@ -76,7 +85,7 @@ def read_format(text: str) -> formats.Format:
     """A format of exports, in any case."""
     format = formats.find(text)
     if format is None:
-        raise argparse.ArgumentTypeError(f"expected one of {', '.join((*formats.FORMATS, formats.SCHEMA.name))}, got {text!r}")
+        raise argparse.ArgumentTypeError(formats.unknown(text))
     return format
 
 

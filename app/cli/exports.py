@@ -11,7 +11,7 @@ from typing import BinaryIO
 from app.config import Config
 from app.database import connections
 from app.database.servers import reads
-from app.errors import ServiceError
+from app.errors import ServiceError, hint
 from app.export import content, to_xml
 from app.export.output import find_output, write
 from app.export.read import open_reader
@@ -30,7 +30,7 @@ async def _run(url: str, config: Config, company: str, entity: str, given: Mappi
     source = await reads.choose_url(config, url)
     async with connections.snapshot(source, company) as (connection, catalog):
         if entity not in catalog and entity != WHOLE:
-            raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
+            raise ServiceError("not_found", f"no such entity: {entity}{hint(entity, catalog.entities)}")
         parameters = read_parameters(list(given.items()))
         is_whole = entity == WHOLE
         request = (

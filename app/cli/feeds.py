@@ -15,13 +15,12 @@ from app.cli.remote import KEY_FILE, URL, given_service, segment
 from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
-from app.formats import READABLE_LABELS, entity_of_file, of_file
+from app.formats import READABLE_LABELS, coding_of_file, entity_of_file, of_file
 from app.query.check.moments import absolute
 from app.tasks import interruptible
 from app.types import exact_json
 
 SHOWN = 100  # imports in a list
-COMPRESSED = (".gz", ".zst")
 LIST = """
     select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s order by i.number desc limit %s
 """
@@ -59,7 +58,7 @@ def import_file(options: argparse.Namespace, config: Config) -> int:
 
 def _entity(options: argparse.Namespace, name: str | None) -> str | None:
     """The entity that a file holds as an export writes it: the one that is given, or that the name of the file begins with."""
-    if name is not None and name.lower().endswith(COMPRESSED):
+    if name is not None and coding_of_file(name):
         options.refuse(f"{name}: expected a file that is not compressed, or - for what another program decompresses")
     found = None if name is None or options.mapper else of_file(name)
     if options.entity or found is None:

@@ -17,7 +17,7 @@ from app.database.catalog import Catalog
 from app.database.pool.listening import RECONNECT, listen
 from app.database.pool.pools import SETTINGS, parameters
 from app.database.pool.session import Session
-from app.errors import ServiceError
+from app.errors import ServiceError, hint
 from app.tasks import cancel_and_wait, interruptible
 from app.types.event_ids import Event
 
@@ -60,7 +60,7 @@ class Follower:
     async def _begin(self, entity: str | None, after: Event | None) -> None:
         catalog = await connections.load_catalog(self._url)
         if entity is not None and entity not in catalog:
-            raise ServiceError("not_found", f"no such entity: {entity}, expected one of {', '.join(catalog.entities)}")
+            raise ServiceError("not_found", f"no such entity: {entity}{hint(entity, catalog.entities)}")
         self._filter = f"entity = '{entity}'" if entity else ""
         with connections.connect(self._url) as operator:
             if operator.execute("select 1 from bds.companies where id = %s", (self._company,)).fetchone() is None:

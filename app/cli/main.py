@@ -78,6 +78,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     for at in range(len(words) - 1, 0, -1):
         if RELATIVE.fullmatch(words[at]) and words[at - 1].startswith("--"):  # argparse would take -7d for an option
             words[at - 1 : at + 1] = [f"{words[at - 1]}={words[at]}"]
+    options: argparse.Namespace
     options, unknown = top.parse_known_args(words)
     if unknown:
         options.refuse_unknown(unknown)

@@ -7,7 +7,6 @@ their own modules.
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from typing import Any
 
 from app.cli import (
@@ -337,7 +336,8 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
-    top.set_defaults(command=None, words="", refuse_unknown=partial(top.refuse_unknown, ["--help", "--version"]))
+    top.options = ["--help", "--version"]
+    top.set_defaults(command=None, words="", refuse_unknown=top.refuse_unknown)
     actions = top.add_subparsers(title="commands", metavar="COMMAND")
     groups = {
         name: actions.add_parser(name, help=help).add_subparsers(required=True, metavar="ACTION") for name, help in GROUPS.items()
@@ -361,6 +361,5 @@ def _add(actions: Any, name: str, command: Command) -> None:
     )
     for each in command.arguments:
         added.add_argument(*each.flags, **each.options)
-    flags = ["--help", *(flag for each in command.arguments for flag in each.flags if flag.startswith("--"))]
-    refuse_unknown = partial(added.refuse_unknown, flags)
-    added.set_defaults(command=command.run, words=command.name, refuse=added.error, refuse_unknown=refuse_unknown)
+    added.options = ["--help", *(flag for each in command.arguments for flag in each.flags if flag.startswith("--"))]
+    added.set_defaults(command=command.run, words=command.name, refuse=added.error, refuse_unknown=added.refuse_unknown)

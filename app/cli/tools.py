@@ -179,7 +179,7 @@ def _describe(service: Remote, company: str, given: Given) -> Answer:
     if "entity" in given:
         name = given["entity"]
         if name not in sets:
-            raise UnknownEntity(name)
+            raise UnknownEntity(name, sets)
         return {"entity": name, "navigation": sets[name].get("$NavigationPropertyBinding", {}), "type": of[name]}
     entities = [
         {

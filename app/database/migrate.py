@@ -70,8 +70,7 @@ TABLES = """
     where relkind in ('r', 'p') and relnamespace not in ('pg_catalog'::regnamespace, 'pg_toast'::regnamespace)
 """
 LOCKED = """
-    select format('%%s (%%s)', c.oid::regclass,
-        lower(trim(regexp_replace(replace(l.mode, 'Lock', ''), '([A-Z])', ' \\1', 'g'))))
+    select c.oid::regclass::text, l.mode
     from pg_locks l join pg_class c on c.oid = l.relation
     where l.pid = pg_backend_pid() and l.locktype = 'relation' and l.granted and c.relkind in ('r', 'p')
         and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
@@ -220,7 +219,8 @@ def plan(url: str, steps: list[Step] | None = None) -> list[str]:
 
 def _locks(connection: psycopg.Connection[Any], tables: list[int]) -> set[str]:
     """Those of some tables that this transaction has locked so that others cannot write or read, each with the lock."""
-    return {name for (name,) in connection.execute(LOCKED, (tables,)).fetchall()}
+    found = connection.execute(LOCKED, (tables,)).fetchall()
+    return {f"{table} ({' '.join(re.findall('[A-Z][a-z]+', mode.removesuffix('Lock'))).lower()})" for table, mode in found}
 
 
 def _connect(url: str) -> psycopg.Connection[Any]:

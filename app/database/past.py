@@ -56,8 +56,6 @@ NAME_SINCE: LiteralString = f"""
 KEPT: LiteralString = "select bds.first_change(%s), set_config('enable_bitmapscan', null, false)"
 FIRST = b"select bds.first_change($1)"
 RESET: LiteralString = "reset enable_bitmapscan"
-# Statements that a session keeps prepared: NAME_STEADILY, FIRST and reads, whose plans take a megabyte, with many months more.
-STEADY = 2 + 8
 
 GROUP: LiteralString = "select set_config('bds.grouped_after', %s, true)"
 # The last of the next rows that have changed, and their number.
@@ -319,7 +317,7 @@ async def _read_steadily(connection: Session, company: str, moment: Moment, text
     given = parameters(company, moment, local=True)
     named = [None if given[name] is None else str(given[name]) for name in PARAMETERS]
     calls = ((NAME_STEADILY, named), (text, values), (FIRST, (company,)))
-    found, result, first = await run_together(connection, calls, connection.past_statements, STEADY)
+    found, result, first = await run_together(connection, calls, connection.past_statements)
     state = row_of(checked(found))[0]
     assert state is not None
     past = _read_found(moment, json.loads(state)).kept()

@@ -19,6 +19,7 @@ from app.database.past import Moment, name_range, open_past
 from app.export import content
 from app.export.request import ExportRequest
 from app.export.row_formats import LineFormat
+from app.logs import count_rows
 from app.query.sql.parameters import Statement
 
 BLOCK = 256 << 10  # bytes from which a block of rows is full
@@ -35,7 +36,7 @@ class Reader:
 
     connection: psycopg.AsyncConnection[Any]
     timeout: float | None
-    on_rows: Callable[[int], None] = lambda _: None
+    on_rows: Callable[[int], None] = count_rows
 
     async def rows(self, statement: Statement) -> AsyncGenerator[bytes, None]:
         """Yield the rows of a COPY in blocks, each row with its line end.

@@ -15,7 +15,7 @@ from app.database.past import Moment, model_of
 from app.database.servers.reads import require_generation
 from app.errors import QueryError, ServiceError
 from app.export.shape import line_shape, record_shape
-from app.formats import CUSTOM, DOCUMENTS, FORMATS, SCHEMA, Format, find
+from app.formats import CUSTOM, DOCUMENTS, EXPECTED, FORMATS, SCHEMA, Format, find, unknown
 from app.query.check.moments import moment_of, read_moment
 from app.query.check.options import EXPORT, parse_query
 from app.query.check.query import Query
@@ -96,8 +96,7 @@ def read_format(text: str | None) -> Format:
     """Return the format of a name.  Raises malformed_request."""
     format = find(text or "")
     if format is None:
-        expected = f"expected one of {', '.join(FORMATS)}"
-        message = f"format is missing: {expected}" if text is None else f"{expected}, got {text!r}"
+        message = f"format is missing: {EXPECTED}" if text is None else unknown(text)
         raise ServiceError("malformed_request", message, target="format")
     return format
 

@@ -44,7 +44,7 @@ async def respond(
     company = choose_company(identity, company, given.get("companyId"))
     catalog = database.catalog  # one model for the whole request
     if entity is not None and entity not in catalog:
-        raise UnknownEntity(entity)
+        raise UnknownEntity(entity, catalog.entities)
     given = read_parameters(options)
     check_export(given)
     export = read_request(catalog, catalog[entity], company, given) if entity else read_whole(catalog, company, given)

@@ -14,6 +14,7 @@ from typing import Any
 
 from app.feed.buffer import Buffer
 from app.feed.cutter import Cutter
+from app.formats import not_a_document
 
 BLOCK = 1 << 20  # bytes decoded at once
 LARGEST_RECORD = 64 << 20  # bytes of one record
@@ -45,7 +46,8 @@ class Document:
     Both raise ServiceError `malformed_document` (with offset, line and column), `invalid_document` or `invalid_directive`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: str | None = None) -> None:
+        self._file = file  # its name, of which an error speaks
         self._buffer = Buffer()
         self._cutter = Cutter(self._buffer)
         self._state: Callable[[], Records | Directive | None] = self._start
@@ -79,7 +81,7 @@ class Document:
         if self._buffer.data.startswith(BOM):
             self._buffer.consume(len(BOM))
         if self._buffer.skip_space():
-            self._buffer.expect(b"{", "expected a JSON object")
+            self._buffer.expect(b"{", not_a_document(self._file))
             self._state, self._first = self._member, True
 
     def _member(self) -> None:

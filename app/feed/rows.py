@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.database.catalog import Catalog, Entity, Navigation
-from app.errors import QueryError, ServiceError
+from app.errors import QueryError, ServiceError, hint
 from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, refuse, remember, shape_of
 from app.mapper.language.expressions import CODE, INVALID
 from app.query.sql.conditions import sql_condition
@@ -71,8 +71,8 @@ class Rows:
         table = self.tables.get(entity)
         if table is None:
             if entity not in self._catalog:
-                known = ", ".join(self._catalog.entities)
-                raise ServiceError("unknown_entity", f"no such entity: {entity!r}, expected one of {known}", target=entity)
+                message = f"no such entity: {entity!r}{hint(entity, self._catalog.entities)}"
+                raise ServiceError("unknown_entity", message, target=entity)
             table = self.tables[entity] = _table(self._catalog[entity])
         return table
 

@@ -94,7 +94,7 @@ class Import:
         self._on_progress = on_progress or (lambda *_: None)
         self._converter = converter
         self._connection = IdleConnection(self._connect)
-        self._staging = Staging(self._connection, self._begin, catalog, company, limit, converter)
+        self._staging = Staging(self._connection, self._begin, catalog, company, limit, converter, origin.file)
         self._writers: Writers = writers or self._connect
         self._moved = moved
         self._heartbeat = Heartbeat(self._connect, company, self._progress)

@@ -61,6 +61,11 @@ def read_body(body: bytes) -> Selection:
         raise _malformed(f"expected a JSON object: {error}") from None
     if not isinstance(given, dict):
         raise _malformed("expected a JSON object with changeSet, to or from")
+    return of_members(given)
+
+
+def of_members(given: dict[str, Any]) -> Selection:
+    """The selection of the members of a body, or of the fields of a form.  Raises ServiceError(malformed_request)."""
     known = (*TEXTS, *LISTS, *SWITCHES, "generation")
     for name, value in given.items():
         if name not in known:

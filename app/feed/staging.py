@@ -50,6 +50,7 @@ class Staging:
         company: str,
         limit: int | None = None,
         converter: Converter | None = None,
+        file: str | None = None,
     ) -> None:
         self.bytes = 0  # received so far
         self._connection = connection
@@ -61,7 +62,7 @@ class Staging:
         self._last: tuple[list[Block], bytes] = [], b""  # lines and errors that are not copied yet, once the document is read
         self._limit = limit  # bytes of a document
         self._converter = converter  # of the received bytes into those of a document; None: they are one
-        self._document = Document()
+        self._document = Document(file)
         self._rows = Rows(catalog)
         self.directives = Directives(self._rows)
         self._tables: dict[str, str] = {}  # entity -> staging table

@@ -17,7 +17,7 @@ from datetime import date
 from typing import Any, cast
 
 from app.database.catalog import Catalog, Entity, Field
-from app.errors import ServiceError
+from app.errors import ServiceError, hint
 from app.formats import JSONL, XML, Format
 from app.mapper.language.functions import ABSENT, to_text
 from app.mapper.language.tree import Block, Mapper, Rule, SourceFormat, SourcePath
@@ -36,8 +36,8 @@ Restore = Callable[[Any], Any]
 def exported_mapper(catalog: Catalog, entity: str, format: Format) -> Mapper:
     """Return the mapper that reads an entity's export.  Raises ServiceError if there is no such entity."""
     if entity not in catalog:
-        expected = ", ".join(catalog.entities)
-        raise ServiceError("malformed_request", f"no such entity: {entity}, expected one of {expected}", target="entity")
+        message = f"no such entity: {entity}{hint(entity, catalog.entities)}"
+        raise ServiceError("malformed_request", message, target="entity")
     if format is XML:
         # an export with $expand has several collections, inside <document>
         blocks = [_records(catalog, catalog[entity], f"/{entity}/{catalog[entity].singular}")]

@@ -182,7 +182,7 @@ def find_resource(catalog: Catalog, segments: Sequence[str]) -> Resource:
         raise ServiceError("not_supported", f"{first.partition('(')[0]} is not supported")
     name, parenthesis, key = first.partition("(")
     if name not in catalog or (parenthesis and not key.endswith(")")):
-        raise UnknownEntity(first, "entity set")
+        raise UnknownEntity(first, catalog.entities, "entity set")
     entity = catalog[name]
     if not parenthesis:
         if rest == ["$count"]:

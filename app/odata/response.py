@@ -22,6 +22,7 @@ from app.database.pool.direct import DirectConnection
 from app.database.pool.session import Session, read_row_on
 from app.database.servers.reads import require_position
 from app.errors import QueryError
+from app.logs import count_rows
 from app.odata.delta import open_range
 from app.odata.plan import Plan, get_plan
 from app.odata.request import Kind
@@ -156,6 +157,7 @@ async def _row(reading: Reading) -> Answer:
         return Answer(304, headers)
     if body is None:
         return Answer(204, headers)
+    count_rows(1)
     context = plan.context if body != b"{}" else plan.context.rstrip(b",")
     return await send(reading.request, b"{%b%b" % (context, body[1:]), headers)
 
@@ -170,6 +172,7 @@ async def _property(reading: Reading) -> Answer:
         return Answer(304, headers)
     id, _, rest = body[1:-1].partition(b",")  # {"id":1,"name":"Hammer"}, or the id alone
     value = (rest or id).partition(b":")[2]
+    count_rows(1)
     if value == b"null":
         return Answer(204, headers)
     if reading.plan.kind is Kind.VALUE:
@@ -189,11 +192,12 @@ def _envelope(plan: Plan, id: str, value: bytes) -> bytes:
 
 async def _page(reading: Reading) -> Answer:
     try:
-        body, count, position, *keys = await reading.fetch_row(reading.plan.statement)
+        body, count, position, rows, *keys = await reading.fetch_row(reading.plan.statement)
     except psycopg.DataError:
         if reading.plan.query.after is None:
             raise
         raise QueryError("expected the $skiptoken of an @odata.nextLink", target="$skiptoken") from None  # a value was changed
+    count_rows(int(rows or 0))
     end = _end(reading, position) if not keys or keys[0] is None else _link("next", _next_link(reading, keys[0], position))
     return await send(reading.request, b"%b%b%b" % (_head(reading.plan, count), body or b"", end), reading.headers(position))
 
@@ -265,6 +269,7 @@ async def _changes(reading: Reading, delta: Delta, connection: Session) -> Answe
         kind, following = "next", delta.next(until.version, rows[size - 1][0], plan.query.page)
     else:
         kind, following = "delta", delta.then(until.version)
+    count_rows(min(len(rows), size))
     body = ",".join(text for _, text in rows[:size]).encode()
     end = _link(kind, _url(reading, f"$deltatoken={following.token}"))
     return await send(reading.request, _head(plan, None) + body + end, headers)
@@ -318,6 +323,7 @@ async def open_rows(
     result = connection.raw.pgresult
     assert result is not None
     first = _rows(result)
+    count_rows(len(first))
     start = _head(plan, count) + b",".join(first)
     end = _end(reading, position)
     if len(first) < size:
@@ -347,6 +353,7 @@ async def _blocks(connection: Session, start: bytes, size: int, end: bytes) -> A
             block = b",".join([b"", *rows])
             size = max(1, min(BLOCK_ROWS, size * 4, BLOCK_BYTES * len(rows) // len(block)))
             coming = direct.start(FETCH % size)
+            count_rows(len(rows))
             yield block
         yield end
     finally:

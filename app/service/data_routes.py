@@ -14,6 +14,7 @@ from app.changes.difference import read_counts, read_difference
 from app.changes.log import read_changes
 from app.changes.rows import read_row, read_rows, split_moment
 from app.export import response as exports
+from app.logs import count_rows
 from app.odata import batch
 from app.odata.request import check_method, is_batch
 from app.odata.response import respond
@@ -84,7 +85,8 @@ async def row_history(request: web.Request) -> web.StreamResponse:
     company, entity = await require_read(request), entity_of(request)
     moment, rest = split_moment(urls.decode_query(request.rel_url.raw_path_qs))
     page = urls.read_page(rest)
-    body = await history.read_history(request.app[DATABASE], company, entity, request.match_info["id"], moment, *page)
+    body, versions = await history.read_history(request.app[DATABASE], company, entity, request.match_info["id"], moment, *page)
+    count_rows(versions)
     return await answers.send(request, body, JSON)
 
 

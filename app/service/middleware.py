@@ -80,6 +80,7 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
         request = seen
     started, status, size = time.perf_counter(), CLIENT_LEFT, 0
     token, _ = logs.REQUEST.set(id), CALLER.set(Caller(request.remote, id))  # the next request sets its own
+    logs.ROWS.set(logs.RowCount())
     metrics.http.in_progress += 1
     try:
         if request.method == "CONNECT":
@@ -94,19 +95,33 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
         if request.writer.output_size:
             raise ConnectionResetError("the response had begun") from error
         status = failure.status
+        logs.ROWS.set(logs.RowCount())  # what was read for another answer is not sent
         return request.app[FAILURE_PAGE](request, failure) or error_response(failure, is_odata=target.is_odata)
     finally:
-        seconds, size = time.perf_counter() - started, request.writer.output_size or size
-        is_routed = request.match_info.http_exception is None
-        area = target.area if is_routed else "none"
-        company = target.shown_company if is_routed or target.is_odata else None
-        record = logs.AccessRecord(
-            time.time(), id, request.remote, request.method, path, area, company, request.get(ACTOR), status, size, seconds
-        )
         metrics.http.in_progress -= 1
-        metrics.http.count(record)
-        logs.write_access(record)
+        _note(request, status, request.writer.output_size or size, time.perf_counter() - started)
         logs.REQUEST.reset(token)
+
+
+def _note(request: web.Request, status: int, size: int, seconds: float) -> None:
+    """Log and count an answered request."""
+    target, is_routed = request[TARGET], request.match_info.http_exception is None
+    record = logs.AccessRecord(
+        time.time(),
+        request[REQUEST_ID],
+        request.remote,
+        request.method,
+        _raw_path(request),
+        target.area if is_routed else "none",
+        target.shown_company if is_routed or target.is_odata else None,
+        request.get(ACTOR),
+        status,
+        0 if request.method == "HEAD" else logs.counted_rows(),
+        size,
+        seconds,
+    )
+    metrics.http.count(record)
+    logs.write_access(record)
 
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -136,7 +151,12 @@ async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
         reads.is_chosen = True
     elif (position := _read_position(request)) is not None:
         reads.demands.append(Demand(event=position, target=POSITION))
-    return await reading(lambda: handler(request), reads, lambda: request.writer.output_size)
+
+    async def attempt() -> web.StreamResponse:
+        logs.ROWS.set(logs.RowCount())
+        return await handler(request)
+
+    return await reading(attempt, reads, lambda: request.writer.output_size)
 
 
 def _without_slash(request: web.Request) -> str | None:

@@ -15,6 +15,7 @@ from app.database.catalog import Entity
 from app.database.servers import reads
 from app.errors import ServiceError, UnknownEntity
 from app.feed.proposal import Sender
+from app.logs import count_rows
 from app.metrics import Sampler
 from app.service.middleware import DATABASE, GENERATION, MAY_READ, TARGET, Handler
 from app.wire import answers, urls
@@ -91,7 +92,7 @@ def entity_of(request: web.Request) -> Entity:
     """The entity of the path.  Raises not_found."""
     catalog, name = request.app[DATABASE].catalog, request.match_info["entity"]
     if name not in catalog:
-        raise UnknownEntity(name)
+        raise UnknownEntity(name, catalog.entities)
     return catalog[name]
 
 
@@ -106,4 +107,5 @@ async def send_data(request: web.Request, answer: Answer) -> web.StreamResponse:
         headers[GENERATION] = str(answer.generation)
     if answers.matches(request.headers, tag):
         return answers.Answer(304, headers)
+    count_rows(answer.rows)
     return await answers.send(request, answer.body, headers)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from app.database.catalog import Entity
+from app.database.catalog import Entity, Field
 from app.query.check.moments import NAME, absolute
 from app.query.check.print_odata import Unprintable, filter_text
 from app.query.check.query import Query
 from app.query.parse import where as parse_where
+from app.types import INTEGERS, named
 from app.web.conditions import checked
 from app.web.forms import Form
 from app.web.groups import Groups
@@ -122,7 +123,10 @@ def sort_by_field(entity: Entity, sort: str) -> str:
 
 
 def search(entity: Entity, text: str) -> str:
-    """The condition that a text occurs in a row's unique text fields, name or description; without those that it is its number."""
+    """The condition that a text occurs in a row's unique text fields, name or description, or is a unique number of it.
+
+    For an entity without such fields: that it is its id.
+    """
     if not text:
         return ""
     names = [
@@ -130,9 +134,21 @@ def search(entity: Entity, text: str) -> str:
         for field in entity.fields.values()
         if field.type == "text" and (field.unique or field.name in ("name", "description"))
     ]
-    if not names:
+    numbers = has_number(entity, text)
+    if not names and not numbers:
         return f"id = {text}" if NUMBER.fullmatch(text) else "id is null"  # no row
-    return " or ".join(f"{name} ilike {parse_where.quoted('%' + literal(text) + '%')}" for name in names)
+    return " or ".join([*(f"{name} ilike {parse_where.quoted('%' + literal(text) + '%')}" for name in names), *numbers])
+
+
+def has_number(entity: Entity, text: str) -> list[str]:
+    """The conditions that a text is a row's value of a unique field of whole numbers, each of which has an index."""
+    fields = [field for field in entity.alternate_keys if field.type in INTEGERS]
+    return [f"{field.name} = {text}" for field in fields if NUMBER.fullmatch(text) and _fits(int(text), field)]
+
+
+def _fits(number: int, field: Field) -> bool:
+    limits = named(field.type).limits
+    return limits is not None and number <= limits[1]
 
 
 def literal(text: str) -> str:

@@ -14,6 +14,7 @@ from app.changes.log import log_query, read_changes
 from app.changes.log_filter import OPERATIONS
 from app.changes.rows import ID
 from app.errors import ServiceError
+from app.logs import count_rows
 from app.query.parse import where as parse_where
 from app.types.event_ids import Event
 from app.types.literals import INT8
@@ -132,6 +133,7 @@ async def read_page(
     both = " and ".join(part for part in (filter, bound) if part)
     options = [("filter", both), ("sort", "id" if after is not None else "-id"), ("limit", str(PAGE))]
     answer = await read_changes(page.database, page.company, options)
+    count_rows(answer.rows)
     result, last = json.loads(answer.body or b"{}"), Event(int(answer.position), answer.generation or 1)
     changes = result["data"] if after is None else result["data"][::-1]
     if not changes:

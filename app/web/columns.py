@@ -102,6 +102,15 @@ def naming(entity: Entity) -> tuple[Field, ...]:
     return tuple({field.name: field for field in wanted if field}.values())
 
 
+def in_words(cell: Cell, value: Any) -> str:
+    """A value by which rows are counted, in words where it has no letters of its own."""
+    if value is None:
+        return "none"
+    if cell.field.type == "bool":
+        return "yes" if value in (True, "true") else "no"
+    return str(value) or "empty text"
+
+
 def name_of(entity: Entity, row: Mapping[str, Any]) -> tuple[str, str]:
     """(code, name) of a row: its id where it has no code; "" without a name."""
     field = entity.identifying_field

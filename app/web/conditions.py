@@ -91,6 +91,15 @@ def within(cell: Cell, period: str) -> str:
     return f"{cell.field.name} >= '{begin}'" + (f" and {cell.field.name} < '{end}'" if len(end) == 10 else "")
 
 
+def example(catalog: Catalog, cells: Sequence[Cell]) -> str:
+    """A condition that an entity with these columns can have: of a number, else of a text, and of a reference with a code."""
+    number = next((f"{cell.name} >= 10" for cell in cells if cell.is_number), None)
+    text = next((f"{cell.name} like 'A%'" for cell in cells if cell.field.type == "text"), None)
+    codes = ((cell.name, catalog[cell.step.target].identifying_field) for cell in cells if cell.step)
+    reference = next((f"{name} = '{code.name}:X'" for name, code in codes if code), None)
+    return " and ".join(each for each in (number or text, reference) if each)
+
+
 def _constant(cell: Cell, value: Any) -> str:
     if cell.step is not None:
         return str(value)

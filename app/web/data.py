@@ -13,7 +13,7 @@ from app.database.past import Moment
 from app.query.check.query import Query
 from app.web import addresses, groups
 from app.web.columns import Cell, columns, leading, name_of, places, usual, word
-from app.web.conditions import Condition, equal_to
+from app.web.conditions import Condition, equal_to, example
 from app.web.facets import COUNTED, Facets, count_facets
 from app.web.forms import Form
 from app.web.groups import Groups
@@ -83,6 +83,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         kept=kept | {"columns": form.all("columns")},
         link=lambda **changed: addresses.link(page, entity, {**kept, **changed}, form.all("columns")),
         condition=condition,
+        example=example(page.database.catalog, cells),
         test_of=equal_to,
         sorted_by=lambda cell: next((key for key in (cell.name, "-" + cell.name) if key == form["sort"]), ""),
         groupable=groups.groupable(cells),
@@ -104,7 +105,7 @@ def _form(page: PageRequest) -> Form:
 
 async def _find(page: PageRequest, entity: Entity, form: Form, cells: list[Cell]) -> Found:
     """Collects the form's problems: without a query if it is wrong, without rows if it cannot be run."""
-    moment, found = read_moment(form), Found()
+    moment, found = read_moment(page, form), Found()
     by, summed = groups.choose(form, cells)
     with form.collect_problems("filter", "sort", "q"):
         asked = read_query(page, moment, entity, form)

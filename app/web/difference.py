@@ -11,6 +11,8 @@ from aiohttp import web
 
 from app.changes import versions
 from app.changes.difference import read_counts, read_difference
+from app.changes.rows import Answer
+from app.logs import count_rows
 from app.query.check.moments import absolute
 from app.web.actors import display_names
 from app.web.addresses import as_of
@@ -108,9 +110,10 @@ def _ends(form: Form) -> list[tuple[str, str]]:
     return [("since", absolute(form["since"])), *as_of(form["until"]).items()]
 
 
-def _body(answer: Any) -> dict[str, Any]:
+def _body(answer: Answer) -> dict[str, Any]:
     """The answer of /c.  Numbers of its rows stay text, because a decimal may have more digits than a float."""
-    body: dict[str, Any] = json.loads(answer.body, parse_float=str, parse_int=str)
+    count_rows(answer.rows)
+    body: dict[str, Any] = json.loads(answer.body or b"{}", parse_float=str, parse_int=str)
     return body
 
 

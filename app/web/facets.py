@@ -18,7 +18,7 @@ from app.database.past import Moment
 from app.database.pool.session import Session
 from app.query.check.query import Query
 from app.query.sql import statements as sql_statements
-from app.web.columns import EXACT, Cell, name_of, naming
+from app.web.columns import EXACT, Cell, in_words, name_of, naming
 from app.web.conditions import checked, equal_to, within
 from app.web.page import PageRequest
 from app.web.past import reading_for
@@ -125,12 +125,9 @@ def _facet(cell: Cell, counts: Sequence[Counted], names: Names) -> Facet:
 
 def _value(cell: Cell, value: str | None, count: int, names: Names) -> Value:
     test = equal_to(cell, value)
-    if value is None:
-        return Value("none", "", count, test)
-    if cell.step:
+    if cell.step and value is not None:
         return Value(*names[cell.field.name].get(value, (value, "")), count, test)
-    words = {"true": "yes", "false": "no"} if cell.field.type == "bool" else {"": "empty text"}
-    return Value(words.get(value, value), "", count, test)
+    return Value(in_words(cell, value), "", count, test)
 
 
 def _periods(cell: Cell, counts: Sequence[Counted]) -> list[Value]:

@@ -12,10 +12,11 @@ import psycopg
 
 from app.database.catalog import Catalog, Entity
 from app.database.past import Moment
+from app.logs import count_rows
 from app.query.check.options import parse_query
 from app.query.check.query import Query
 from app.query.sql import statements as sql_statements
-from app.web.columns import EXACT, Cell, most_places, name_of, naming
+from app.web.columns import EXACT, Cell, in_words, most_places, name_of, naming
 from app.web.conditions import equal_to
 from app.web.forms import Form
 from app.web.page import PageRequest
@@ -110,6 +111,7 @@ async def read_groups(
         form.add_problem("group", LATE, "busy")
         return None
     found = json.loads(f"[{(row and row[0]) or ''}]", parse_float=str)
+    count_rows(min(len(found), SHOWN))
     groups = [_group(page.database.catalog, by, each, each[count], each.get(sum)) for each in found[:SHOWN]]
     return Groups(by, summed, groups, apply, orderby, len(found) > SHOWN)
 
@@ -117,14 +119,11 @@ async def read_groups(
 def _group(catalog: Catalog, by: Cell, found: Mapping[str, Any], count: Any, sum: Any) -> Group:
     value, total = found[by.field.name], None if sum is None else str(sum)
     test = equal_to(by, value)
-    if value is None:
-        return Group("none", "", int(count), total, test)
-    if by.step:
+    if by.step and value is not None:
         row = found.get(by.name)  # in the past there may be none
         code, name = name_of(catalog[by.step.target], {"id": value, **row}) if row else (str(value), "")
         return Group(code, name, int(count), total, test)
-    words = {True: "yes", False: "no", "": "empty text"}
-    return Group(words.get(value, str(value)), "", int(count), total, test)
+    return Group(in_words(by, value), "", int(count), total, test)
 
 
 def _alias(entity: Entity, name: str) -> str:

@@ -13,6 +13,7 @@ from app.changes.history import read_versions
 from app.changes.rows import ID
 from app.database.catalog import Entity
 from app.errors import ServiceError, UnknownEntity
+from app.logs import count_rows
 from app.types.literals import INT8
 from app.web.actors import display_names
 from app.web.changed_rows import FieldChange, compared, references
@@ -39,7 +40,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     name, row_id = page.path_variables["entity"], page.path_variables["row"]
     catalog = page.database.catalog
     if name not in catalog:
-        raise UnknownEntity(name)
+        raise UnknownEntity(name, catalog.entities)
     if not ID.fullmatch(row_id) or int(row_id) not in INT8:
         raise ServiceError("not_found", f"no such row: {row_id}")
     entity, row, offset = catalog[name], (name, int(row_id)), page.offset()
@@ -77,6 +78,7 @@ async def find_versions(page: PageRequest, entity: Entity, id: int, limit: int, 
     """Versions of a row, newest first, and whether there are more."""
     async with page.database.session(page.company) as connection:
         found, more = await read_versions(connection, page.company, entity, id, limit, offset)
+    count_rows(len(found))
     # numbers stay text, because a decimal may have more digits than a float
     return [_version(entity, json.loads(each, parse_float=str, parse_int=str)) for each in found], more
 

@@ -13,7 +13,7 @@ from app.errors import ServiceError
 from app.feed import receive, reports, undone, work
 from app.feed.batches import CODE, under_batches
 from app.feed.origin import Origin, file_name
-from app.formats import READABLE, READABLE_LABELS, begun_by, entity_of_file, of_file
+from app.formats import CODINGS, ENDING, ENTITY, READABLE, READABLE_LABELS, begun_by, coding_of_file, entity_of_file, of_file
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
@@ -30,10 +30,14 @@ ERRORS = 100  # on a page of a report
 MAPPERS = 1_000  # offered at most
 SETTLED = timedelta(seconds=2)  # of an import, before its pace tells anything
 CHUNK = 256 << 10  # bytes of the file that are read at a time
-CODINGS = {".gz": "gzip", ".zst": "zstd"}  # by extension
 EXPORTED = "entity:"  # before an entity's name, in the choice of what reads a file; a mapper's name has no colon
-# the media types of exported files, by extension
-TYPES = json.dumps({name: each.read_as[0] for each in READABLE for name in (each.extension, *each.aliases)})
+# what the page's script knows of files
+FILES = json.dumps(
+    {
+        "types": {name: each.read_as[0] for each in READABLE for name in (each.extension, *each.aliases)},
+        **{"ending": ENDING, "entity": ENTITY, "codings": CODINGS},
+    }
+)
 OUTCOMES = ("created", "updated", "deleted", "unchanged", "failed")
 
 
@@ -49,7 +53,7 @@ async def upload(page: PageRequest) -> web.StreamResponse:
         form.add_problem("file", "Choose a file")
         return await list_page(page, form)
     try:
-        bodies = decoded(receive.gathered(_chunk_reader(upload)), content_coding(upload.file_name))
+        bodies = decoded(receive.gathered(_chunk_reader(upload)), coding_of_file(upload.file_name))
         choice = form["mapper"] or chosen_by_name(upload.file_name, page.database.catalog.entities)
         source, bodies = await _read_as(page, choice, bodies)
         dry_run = form["dryRun"] == "true"
@@ -158,7 +162,7 @@ async def list_page(page: PageRequest, form: Form) -> web.Response:
         mappers=await import_mappers(page),
         entities=[(EXPORTED + name, name) for name in page.database.catalog.entities],
         readable=READABLE_LABELS,
-        types=TYPES,
+        files=FILES,
         form=form,
         is_live=any(each["finishedAt"] is None for each in imports["data"]),
     )
@@ -168,11 +172,6 @@ async def import_mappers(page: PageRequest) -> list[str]:
     """Return the names of the company's mappers other than templates."""
     found = await store.listed(page.database, page.company, MAPPERS, 0)
     return sorted(each["name"] for each in found["data"] if each["type"] != "template")
-
-
-def content_coding(name: str) -> str:
-    """Return the content coding for a file name's extension, or ""."""
-    return next((coding for end, coding in CODINGS.items() if name.lower().endswith(end)), "")
 
 
 def _totals(report: dict[str, Any]) -> dict[str, int]:

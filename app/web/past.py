@@ -17,7 +17,7 @@ from app.web.forms import Form
 from app.web.page import PageRequest
 
 NAMES = 8  # of versions that a page offers
-TARGETS = {"@": "asof"}
+TARGETS = {"@": "asof", "at": "asof"}
 SET: LiteralString = """
     select current_setting('bds.version')::int8, m.at
     from nullif(nullif(current_setting('bds.moment', true), '')::timestamptz, '-infinity') as m (at)
@@ -39,9 +39,10 @@ def read_asof(page: PageRequest) -> str:
     return next((text for text in given if text and text != "now"), "")
 
 
-def read_moment(form: Form) -> Moment | None:
+def read_moment(page: PageRequest, form: Form) -> Moment | None:
     """The moment of the field `asof`; None for the present, or with a problem."""
     with form.collect_problems("asof", targets=TARGETS):
+        moments.refuse_both(page.query.get("version") or None, page.query.get("at") or None)
         return replace(moments.read_moment(moments.absolute(form["asof"])), target="asof") if form["asof"] else None
     return None
 

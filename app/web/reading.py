@@ -13,6 +13,7 @@ from app.database.catalog import Entity
 from app.database.past import Moment
 from app.database.pool.session import Session
 from app.errors import QueryError, ServiceError, UnknownEntity, about
+from app.logs import count_rows
 from app.query.check.paging import paged, write_token
 from app.query.check.query import Expansion, Query
 from app.query.sql import statements as sql_statements
@@ -40,7 +41,7 @@ def find_entity(page: PageRequest) -> Entity:
     """The entity of the path.  Raises not_found."""
     name, catalog = page.path_variables["entity"], page.database.catalog
     if name not in catalog:
-        raise UnknownEntity(name)
+        raise UnknownEntity(name, catalog.entities)
     return catalog[name]
 
 
@@ -82,7 +83,8 @@ async def read_page(connection: Session, query: Query, company: str) -> tuple[li
     statement = sql_statements.paged(query, company, EXACT)
     found = await (await connection.raw.execute(statement.text, statement.values)).fetchone()
     assert found is not None
-    body, count, _, keys = found
+    body, count, _, rows, keys = found
+    count_rows(rows)
     assert query.page is not None
     return json.loads(f"[{body or ''}]"), count, write_token(query.page, keys.encode()) if keys else None
 

@@ -63,14 +63,14 @@ async def show(page: PageRequest) -> web.StreamResponse:
     entity, text = find_entity(page), page.path_variables["row"]
     _check_key(page, entity, text)
     form = Form({"asof": [asked]} if (asked := read_asof(page)) else {})
-    moment, found = read_moment(form), None
+    moment, found = read_moment(page, form), None
     with form.collect_problems("asof"):
         found = await read_row(page, entity, text, moment, form["asof"])
     if form.problems:
         moment, found = None, await read_row(page, entity, text, None, "")
     if found is None:
         if not ID.fullmatch(text):
-            raise ServiceError("not_found", f"{entity.name} has no row {text}{f' as of {asked}' if moment else ''}")
+            raise no_such_row(entity, text, form, asked if moment else "")
         return await missing_row(page, entity, int(text), form, moment)
     id, asof = found.row["id"], form["asof"] if moment else None
     past, given = (f"@{moments.absolute(asof)}", "?" + urlencode(addresses.as_of(asof))) if asof else ("", "")
@@ -89,6 +89,14 @@ async def show(page: PageRequest) -> web.StreamResponse:
             ("/c", f"/c/{page.company}/{entity.name}/{id}{given}"),
         ],
     )
+
+
+def no_such_row(entity: Entity, text: str, form: Form, asof: str) -> ServiceError:
+    """The error for a lookup of no row, as of a moment if one is given; what is wrong with the moment comes first."""
+    message = f"{entity.name} has no row {text}"
+    if form.code is not None:
+        return ServiceError(form.code, f"{form.problem('asof') or form.problem('')}; now {message}")
+    return ServiceError("not_found", f"{message} as of {asof}" if asof else message)
 
 
 def _check_key(page: PageRequest, entity: Entity, text: str) -> None:

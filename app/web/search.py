@@ -1,4 +1,4 @@
-"""Search over the codes and names of all entities whose codes are text.
+"""Search over the codes and names of all entities whose codes are text, and over unique numbers.
 
 Rows whose code is the text come first, then those whose code begins with it, then those that contain it.
 """
@@ -6,7 +6,7 @@ Rows whose code is the text come first, then those whose code begins with it, th
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from app.database.catalog import Entity
+from app.logs import count_rows
 from app.query.check.query import Query
 from app.query.parse import where as parse_where
 from app.query.sql import statements as sql_statements
@@ -26,7 +27,7 @@ from app.web.past import reading_for
 SHOWN = 8  # rows of an entity
 TIMEOUT = 400  # milliseconds for an entity
 PATIENCE = 2.0  # seconds for all; then
-LEAST = 50  # milliseconds for the codes of each of the others, which an index finds
+LEAST = 50  # milliseconds for the codes and numbers of each of the others, which an index finds
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +48,26 @@ async def search(page: PageRequest, text: str) -> list[Match]:
 async def _matches(page: PageRequest, text: str) -> AsyncIterator[Match]:
     end = monotonic() + PATIENCE
     for entity in page.database.catalog.entities.values():
-        code = entity.identifying_field
-        if code is None or code.type != "text":
-            continue
-        begins = f"{code.name} like {parse_where.quoted(addresses.literal(text) + '%')}"
         found: dict[str, Any] = {}
-        for condition, least in ((begins, LEAST), (addresses.search(entity, text), 0)):
+        seen: list[dict[str, Any]] | None = []
+        for condition, least in _conditions(entity, text):
             left = max(least, min(TIMEOUT, int((end - monotonic()) * 1000)))
             seen = await _rows(page, entity, condition, left) if left > 0 else None
             found |= {row["id"]: row for row in seen or []}
+        count_rows(min(len(found), SHOWN))
         rows = [(int(id), *name_of(entity, row)) for id, row in found.items()]
         rows.sort(key=lambda row: (row[1] != text, not row[1].startswith(text), row[1]))
         yield Match(entity, rows[:SHOWN], len(rows) > SHOWN, seen is None)
+
+
+def _conditions(entity: Entity, text: str) -> Iterator[tuple[str, int]]:
+    """Conditions of /c of the rows that are searched for, and the milliseconds that each is given at least."""
+    if numbers := addresses.has_number(entity, text):
+        yield " or ".join(numbers), LEAST
+    code = entity.identifying_field
+    if code is not None and code.type == "text":
+        yield f"{code.name} like {parse_where.quoted(addresses.literal(text) + '%')}", LEAST
+        yield addresses.search(entity, text), 0
 
 
 async def _rows(page: PageRequest, entity: Entity, condition: str, timeout: int) -> list[dict[str, Any]] | None:

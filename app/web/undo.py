@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from app.changes.rows import ID
 from app.errors import ServiceError
 from app.feed import undone, work
-from app.feed.selection import LISTS, SWITCHES, VERSIONS, read_body
+from app.feed.selection import LISTS, SWITCHES, VERSIONS, of_members
 from app.query.check.moments import absolute
 from app.types.literals import INT8
 from app.web.actors import display_names
@@ -47,7 +46,7 @@ async def begin(page: PageRequest) -> web.StreamResponse:
     given = {name: _read(name, form.all(name)) for name in form.values if name != "csrf" and form[name]}
     if "after" in given:
         given["to"] = await _end_of_transaction(page, given.pop("after"))
-    selection = read_body(msgspec.json.encode(given))
+    selection = of_members(given)
     _, report = await work.revert(page.database, page.company, page.identity.actor, selection, is_async=True)
     return page.redirect(f"/imports/{report['importId']}")
 

@@ -11,7 +11,7 @@ from typing import Any
 from yarl import URL
 
 from app.database.catalog import Catalog, Entity
-from app.errors import QueryError, ServiceError, about
+from app.errors import QueryError, ServiceError, about, did_you_mean
 from app.query.sql.conditions import Condition, compile_any
 from app.webhooks.addresses import AddressRefused, Resolver, is_literal
 
@@ -55,7 +55,7 @@ class Hook:
 def fit(catalog: Catalog, entity: str | None, filter: str) -> tuple[list[Condition], str | None]:
     """The compiled filter of a hook and None, or [] and the reason why the filter no longer fits the catalog."""
     if entity is not None and entity not in catalog:
-        return [], f"no such entity: {entity}"
+        return [], f"no such entity: {entity}{did_you_mean(entity, catalog.entities)}"
     try:
         return compile_any(catalog, entity, filter), None
     except QueryError as error:
@@ -189,5 +189,6 @@ def _boolean(name: str, value: Any) -> bool:
 
 def _entity(catalog: Catalog, name: str) -> Entity:
     if name not in catalog:
-        raise ServiceError("unknown_entity", f"no such entity: {name}", target="entity")
+        message = f"no such entity: {name}{did_you_mean(name, catalog.entities)}"
+        raise ServiceError("unknown_entity", message, target="entity")
     return catalog[name]

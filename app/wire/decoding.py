@@ -9,9 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.wire.mending import mended
-
-LONGEST_NUMBER = 4_300  # digits of a whole number; msgspec refuses more
+from app.wire.mending import LONGEST_WHOLE_NUMBER, mended
 
 _decode = msgspec.json.Decoder(float_hook=str).decode  # fractions stay text and keep every digit: the database reads them
 
@@ -38,7 +36,7 @@ def decode(block: bytes) -> tuple[Any, bytes]:
     try:
         return _decoded(block), block
     except InvalidJson:
-        other = mended(block, LONGEST_NUMBER)
+        other = mended(block, LONGEST_WHOLE_NUMBER)
         if other == block:
             raise
         return _decoded(other), other

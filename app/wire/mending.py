@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-LONGEST_NUMBER = 2_000  # characters; ijson's C parser crashes the process on a longer one
+LONGEST_NUMBER = 2_000  # characters that every parser takes: ijson's C parser crashes the process on a longer one
+LONGEST_WHOLE_NUMBER = 4_300  # digits that msgspec takes
 REFUSED_NUMBER = "\0number"
 NUMBER_MESSAGE = f"expected a number of at most {LONGEST_NUMBER:,} digits"
 

@@ -37,14 +37,14 @@ comment on function bds.set_retention(interval, text, boolean) is
     'unlimited); expired months are dropped or, with archive, moved to bds.change_archive. With a company: its own retention '
     '(null: that of all, infinity: unlimited); if shorter than that of other companies, expired changes of the company are deleted';
 
-create function bds_change_log.retention_of(company bds.companies)
+create function bds_change_log.retention_of(own interval)
     returns interval
     language sql
     stable
 as $$
-    select coalesce(company.log_retention, (select s.log_retention from bds.settings s), 'infinity');
+    select coalesce(own, (select s.log_retention from bds.settings s), 'infinity');
 $$;
-comment on function bds_change_log.retention_of(bds.companies) is
+comment on function bds_change_log.retention_of(interval) is
     'The retention of a company; for null, that of companies without their own';
 
 create function bds_change_log.ids_of_month(this bds.change_months, earlier boolean)
@@ -73,7 +73,8 @@ as $$
 declare
     -- months that ended before it are expired for every company; a log that is divided into shards has no partitions of months
     cutoff  timestamptz := case when bds_shards.is_divided('bds.change_log') then '-infinity' else now() - coalesce(
-        (select max(bds_change_log.retention_of(c)) from bds.companies c), bds_change_log.retention_of(null)
+        (select max(bds_change_log.retention_of(c.own)) from (select distinct log_retention from bds.companies) c (own)),
+        bds_change_log.retention_of(null)
     ) end;
     -- hooks are not matched while no process of the service runs
     awaited timestamptz := (select min(a.month) from bds_webhooks.awaited_months() a);
@@ -90,7 +91,7 @@ begin
         from bds.change_months m
         join bds.companies c on c.id = m.company_id
         join bds_change_log.partitions() p on p.name = bds_change_log.partition_of(m.month)
-        where m.month + interval '1 month' <= now() - bds_change_log.retention_of(c) and m.month + interval '1 month' > cutoff
+        where m.month + interval '1 month' <= now() - bds_change_log.retention_of(c.log_retention) and m.month + interval '1 month' > cutoff
             and not exists (select from bds_webhooks.awaited_months() a where a.company_id = m.company_id and a.month <= m.month)
         order by m.month, m.company_id
     loop

@@ -25,6 +25,7 @@ create or replace function past.ranges_with(company text, entity text, after big
     returns table (first_id bigint, last_id bigint)
     language plpgsql
     stable
+    parallel safe
     security definer
     rows 10
     set search_path = pg_catalog, pg_temp
@@ -107,6 +108,7 @@ create or replace function past.number_of(entity text, present bigint)
     returns bigint
     language plpgsql
     stable
+    parallel safe
     security definer
     set search_path = pg_catalog, pg_temp
 as $$

@@ -28,6 +28,7 @@ create or replace function past.is_deep(entity text)
     returns boolean
     language plpgsql
     stable
+    parallel safe
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
@@ -42,6 +43,7 @@ create or replace function past.is_altered(entity text)
     returns boolean
     language plpgsql
     stable
+    parallel safe
     security definer
     set search_path = pg_catalog, pg_temp
 as $$

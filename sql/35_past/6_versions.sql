@@ -162,6 +162,7 @@ create or replace function past.require_registered(entity text)
     returns boolean
     language plpgsql
     stable
+    parallel safe
     security definer
     set search_path = pg_catalog, pg_temp
 as $$

@@ -108,6 +108,8 @@ def test_the_first_administrator_needs_no_company(environment: dict[str, str], o
         (("imprt", "x.json"), 2, "invalid choice: 'imprt', did you mean 'import'?"),
         (("company", "lsit"), 2, "invalid choice: 'lsit', did you mean 'list'?"),
         (("import", "x.json", "--company", "demo", "--dryrun"), 2, "unrecognized arguments: --dryrun, did you mean --dry-run?"),
+        (("export", "units", "--compny", "x", "--format", "csv"), 2, "unrecognized arguments: --compny, did you mean --company?"),
+        (("user", "access", "--comp", "x"), 2, "the following arguments are required: EMAIL"),
         (("company", "list", "--frobnicate"), 2, "unrecognized arguments: --frobnicate\n"),
         (("stop",), 1, "stops the embedded server only"),
         (("key", "revoke", "xyz"), 2, "argument ID: expected an id as the list shows it, got 'xyz'"),

@@ -18,7 +18,7 @@ EXPIRED = """
     from bds.change_months m
     join bds.companies c on c.id = m.company_id
     join bds_change_log.partitions() p on p.name = bds_change_log.partition_of(m.month)
-    where m.month + interval '1 month' <= now() - bds_change_log.retention_of(c)
+    where m.month + interval '1 month' <= now() - bds_change_log.retention_of(c.log_retention)
 """
 
 

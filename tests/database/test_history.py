@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.chance import TIMES
 from tests.conftest import Operator
 
 pytestmark = pytest.mark.slow
@@ -166,7 +167,7 @@ def past_rows(connection: psycopg.Connection[Any], company: str, entity: str, ve
         return found[0]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20 * TIMES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(transactions)
 def test_every_past_state_is_rebuilt_exactly(workshop: Operator, transactions: list[tuple[list[Any], str]]) -> None:
     company = workshop.company(next(companies))

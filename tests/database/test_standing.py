@@ -19,9 +19,9 @@ from psycopg_pool import PoolClosed, PoolTimeout
 
 from app.config import Config
 from app.database import connections, past
-from app.database.pool import direct, pools, standing
+from app.database.pool import direct, pools, session, standing
 from app.database.pool.pools import Pool
-from app.database.pool.session import Row
+from app.database.pool.session import STEADY, Row
 from app.errors import ServiceError
 from app.query.check.options import parse_query
 from app.query.sql import statements
@@ -144,11 +144,11 @@ def test_a_statement_is_prepared_at_its_second_use_and_some_are_kept(database_ur
     async def work(pool: Pool) -> None:
         counts = [await pool.read("acme", PREPARED, ()) for _ in range(4)]
         assert counts == [[b"0"], [b"1"], [b"1"], [b"1"]]
-        for number in range(standing.PREPARED * 2):
+        for number in range(session.PREPARED * 2):
             for _ in range(2):
                 assert await pool.read("acme", b"select $1 || '%d'" % number, ("a",)) == [b"a%d" % number]
         ((count),) = await pool.read("acme", PREPARED, (), prepare=False)
-        assert int(count or 0) == standing.PREPARED
+        assert int(count or 0) == session.PREPARED
 
     with_pool(database_url, work)
 
@@ -495,9 +495,9 @@ def test_a_read_of_the_past_by_id_is_planned_once_for_all_versions_and_leaves_no
             for key in ("1", "code='a'"):
                 assert [(await read(version, key=key))[0]["name"] for version in (4, 1, 3, 2)] == ["one...", "one", "one..", "one."]
             assert await (await session.execute(plans)).fetchone() == (2, 6, 0)
-            for top in [n for n in range(1, past.STEADY + 3) for _ in range(2)]:
+            for top in [n for n in range(1, STEADY + 3) for _ in range(2)]:
                 assert [row["name"] for row in await read(2, ("$top", str(top)))] == ["one."]
-            assert await (await session.execute(plans)).fetchone() == (past.STEADY - 2, past.STEADY - 2, 0)
+            assert await (await session.execute(plans)).fetchone() == (STEADY - 2, STEADY - 2, 0)
             with pytest.raises(ServiceError):
                 await read(5, key="1")
             assert await (await session.execute(settings)).fetchone() == ("auto", "on", "on")

@@ -32,6 +32,7 @@ from app.errors import QueryError, ServiceError
 from app.export.output import find_output, write
 from app.export.read import open_reader
 from app.export.request import read_parameters, read_request, read_whole
+from tests.chance import seeds
 from tests.conftest import Operator
 from tests.docs.documents import examples
 from tests.export.exported import send
@@ -133,7 +134,7 @@ def exports(module_database_url: str) -> Iterator[Exports]:
         runner.run(database.close())
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_a_document_of_all_entities_brings_a_copy_from_one_version_to_another(exports: Exports, seed: int) -> None:
     source, copy = exports.company(), exports.company()
     history = History(exports.operator, source.company, seed, fresh=0.5 + (seed % 3) / 4)

@@ -229,6 +229,8 @@ def test_a_link_is_followed_and_a_device_is_not_replaced(service: Service, modul
         (("units", "--company", "nowhere", "--format", "csv"), 1, b"no such company: 'nowhere'"),
         (("none", "--company", "demo", "--format", "csv"), 1, b"no such entity: none, expected one of units,"),
         (("units", "--company", "demo", "--format", "doc"), 2, b"expected one of json, xml, csv"),
+        (("unit", "--company", "demo", "--format", "csv"), 1, b"no such entity: unit, did you mean units?"),
+        (("units", "--company", "demo", "--format", "CVS"), 2, b"got 'CVS', did you mean csv?"),
         (("units", "--company", "demo"), 2, b"one of json, xml, csv"),
         (
             ("units", "--company", "demo", "--format", "csv", "--filter", "nope eq 1"),

@@ -58,6 +58,8 @@ BAD = [
     ("/api/demo/products?since=0&export=true&format=csv&$select=code", 400, "malformed_request", "$select", "csv takes $filter alone"),
     ("/api/demo/products?since=9999999&export=true&format=csv", 404, "not_found", "since", "yet to come"),
     ("/api/other/diff?since=0&export=true&format=json", 403, "forbidden", None, "no read access"),
+    ("/api/demo/products?export=true&format=xlxs", 400, "malformed_request", "format", "got 'xlxs', did you mean xlsx?"),
+    ("/api/demo/poducts?export=true&format=json", 404, "not_found", None, "no such entity: poducts, did you mean products?"),
     ("/api/demo/nothing?export=true&format=json", 404, "not_found", None, "no such entity: nothing"),
     ("/api/demo/products?export=true&format=json&$filter=%zz", 400, "malformed_request", None, "hexadecimal"),
     ("/api/other/products?export=true&format=json", 403, "forbidden", None, "no read access"),

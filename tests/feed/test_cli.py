@@ -110,7 +110,8 @@ def test_a_batch_is_a_line_above_its_errors_and_no_error_itself(bds: Command, fe
     ("units.csv", b"code,name\nA,a\n", 0, ""), ("units (1).jsonl", b'{"code": "A", "name": "a"}', 0, ""), ("units-2026.XML", b"<units><unit><code>A</code><name>a</name></unit></units>", 0, ""),
     ("catalog.csv", b"code,name\nA,a\n", 2, "catalog.csv: expected --entity or --mapper, or the name of an entity at its start; no such entity: catalog"),
     ("2026.csv", b"code,name\nA,a\n", 2, "2026.csv: expected --entity or --mapper for a file of CSV"), ("units.json", b"code,name", 1, "expected a JSON object"),
-    ("units.csv.gz", b"", 2, "units.csv.gz: expected a file that is not compressed"),
+    ("notes.txt", b"code,name", 1, "expected a file of JSON (.json), XML (.xml), CSV (.csv), Excel (.xlsx) or JSON Lines (.jsonl), or a mapper that reads notes.txt"),
+    ("notes", b'{"units": [{"code": "A", "name": "a"}]}', 0, ""), ("units.csv.gz", b"", 2, "units.csv.gz: expected a file that is not compressed"),
 ])  # fmt: skip
 def test_the_name_of_a_file_chooses_format_and_entity(feed: Feed, tmp_path: Path, name: str, document: bytes, code: int, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     monkeypatch.setenv("BDS_DATABASE_URL", feed.url)

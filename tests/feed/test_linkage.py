@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench.linkage import HARD, STORED, USUAL, Changes, judge
+from tests.chance import seeds
 from tests.feed.conftest import Feed
 
 pytestmark = pytest.mark.slow
@@ -225,7 +226,7 @@ def test_random_orders_sent_again_change_nothing(feed: Feed) -> None:
         assert feed.stored() == stored
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_random_ragged_orders_sent_again_change_nothing(feed: Feed, seed: int) -> None:
     """2,000 of them, each over the rows of another one; in another order, too, each item still finds a row that it fits."""
     chance = random.Random(seed)

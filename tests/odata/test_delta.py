@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from tests.chance import seeds
 from tests.database.aging import age
 from tests.service.serving import Reply, Service, running, wait_until
 
@@ -109,7 +110,7 @@ URLS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_a_copy_that_follows_delta_links_has_the_rows_of_a_fresh_read(service: Service, seed: int) -> None:
     """Also if writers write between two pages of the first answer, and between two pages of the changes."""
     chance = random.Random(seed)

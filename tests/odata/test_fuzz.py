@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.chance import examples
 from tests.service.serving import Service, running
 
 pytestmark = pytest.mark.slow
 
-BOUNDED = settings(max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+BOUNDED = examples(100)
 EXPECTED = {200, 204, 400, 404, 414, 501}
 OPTIONS = ("filter", "orderby", "select", "expand", "apply", "search")
 

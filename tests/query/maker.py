@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from tests.chance import examples
 from tests.query import oracle, samples
 from tests.query.oracle import Sample
 
-BOUNDED = settings(max_examples=800, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+BOUNDED = examples(250)
 DEEP = 3  # of an expression
 
 POOLS = {

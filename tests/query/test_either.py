@@ -45,6 +45,7 @@ def test_a_text_is_read_by_the_language_that_accepts_it(catalog: Catalog, text: 
     ("text", "said", "exported"),
     [
         ("prise = 1", "products has no field prise (at character 1)", "expected"),
+        ("prise gt 1", "; in OData: products has no field prise (at character 1)", "products has no field prise (at character 1)"),
         ("prise gt 1", "or an operator (= != < <= > >= LIKE", "products has no field prise (at character 1)"),
         ("price >", "the end (at character 8)", "got '>' (at character 7)"),
         ("not (barcode in ('x'))", "rows without a value match in OData and not in /c", None),
@@ -57,6 +58,7 @@ def test_else_the_error_is_that_of_c_and_in_an_export_that_of_odata(
     with pytest.raises(QueryError) as raised:
         read(catalog, catalog["products"], text)
     assert said in raised.value.message
+    assert ("in OData: " in raised.value.message) is (" gt " in text), "what OData says is beside that if the text is evidently its"
     if exported is None:  # where both languages accept a text, an export reads OData
         assert parse_query(catalog, catalog["products"], [("$filter", text)], takes=EXPORT).filter is not None
         return

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.database.catalog import Catalog
@@ -20,6 +20,7 @@ from app.query.check.options import parse_query
 from app.query.check.query import Query
 from app.query.check.tree import Comparison, Expression, Junction
 from app.query.sql import statements as sql_statements
+from tests.chance import examples
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +86,7 @@ FUNCTIONS = [
     *((f"{boundary}(day)", DAYS + MOMENTS) for boundary in BOUNDARIES if "Hour" not in boundary),
 ]
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge")
-FEW = settings(max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+FEW = examples(100)
 
 
 class Edges:

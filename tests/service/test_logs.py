@@ -210,7 +210,7 @@ def test_a_closed_log_raises_no_error() -> None:
 
     async def write(*statuses: int) -> None:
         for status in statuses:
-            lines.add(logs.AccessRecord(1.5, "a", "::1", "GET", "/c/demo/units", "changes", "demo", None, status, 7, 0.002))
+            lines.add(logs.AccessRecord(1.5, "a", "::1", "GET", "/c/demo/units", "changes", "demo", None, status, 3, 7, 0.002))
         await asyncio.sleep(logs.DELAY * 2)
 
     asyncio.run(write(200, 304))
@@ -225,7 +225,7 @@ def test_a_closed_log_raises_no_error() -> None:
             "remote": "::1",
             "method": "GET",
         },
-        **{"path": "/c/demo/units", "company": "demo", "actor": None, "status": 0, "bytes": 7, "ms": 2.0},
+        **{"path": "/c/demo/units", "company": "demo", "actor": None, "status": 0, "rows": 3, "bytes": 7, "ms": 2.0},
     }
     stream.close()
     asyncio.run(write(200))

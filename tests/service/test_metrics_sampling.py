@@ -45,7 +45,7 @@ def test_durations_that_are_counted_together_are_what_they_were_one_by_one() -> 
     expected = Histogram("bds_http_request_duration_seconds", "-", buckets=SHORT, registry=registry)
     for seconds in durations:
         expected.observe(seconds)
-        counter.count(AccessRecord(0.0, "1", None, "GET", "/", "made up", None, None, 200, 1, seconds))
+        counter.count(AccessRecord(0.0, "1", None, "GET", "/", "made up", None, None, 200, 0, 1, seconds))
     counter.settle()
     found = metrics.durations.labels("made up", "GET")
     assert _samples(found) == _samples(expected) and registry.get_sample_value(f"{expected._name}_count") == len(durations)

@@ -144,6 +144,10 @@ def test_problems_have_the_members_of_rfc_9457(service: Service) -> None:
     problem = service.ask("/c/demo/nothing").json
     assert problem["type"] == "urn:bds:error:not_found"
     assert (problem["status"], problem["title"], problem["detail"]) == (404, "Not found", "no such entity: nothing")
+    assert service.ask("/c/demo/product").json["detail"] == "no such entity: product, did you mean products?"
+    message = service.ask("/api/odata/demo/product(1)").json["error"]["message"]
+    assert message == "no such entity set: product(1), did you mean products?"
+    assert service.ask("/c/demo/" + "x" * 60_000).json["detail"].endswith("x")
 
 
 def test_the_log_has_a_line_for_each_request_without_the_key(service: Service, caplog: pytest.LogCaptureFixture) -> None:

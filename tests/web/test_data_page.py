@@ -89,6 +89,13 @@ def test_references_are_shown_by_code_and_name(anna: Visitor) -> None:
     assert "Fixings" in page.text
 
 
+def test_the_example_of_a_condition_is_one_of_the_entity(anna: Visitor) -> None:
+    examples = {"products": "price >= 10 and category = 'code:X'", "categories": "code like 'A%' and parent = 'code:X'"}
+    for entity, condition in examples.items():
+        [shown] = open_rows(anna, entity).all("//input[@id='filter']/@placeholder")
+        assert shown == condition and open_rows(anna, entity, filter=condition).status == 200
+
+
 def test_columns_are_chosen(anna: Visitor) -> None:
     page = open_rows(anna, columns=["code", "price"], filter="code = 'P0001'")
     assert page.all("//thead//th") == ["code", "price"]
@@ -307,6 +314,19 @@ def test_a_text_is_searched_as_a_number_where_no_field_has_text(service: Service
         items = read_catalog(connection)["orderItems"]
     without = replace(items, fields={name: field for name, field in items.fields.items() if field.type != "text"})
     assert [search(without, text) for text in ("902", "zzzz", "")] == ["id = 902", "id is null", ""]
+    numbered = replace(
+        items, fields={**without.fields, "number": replace(items.fields["id"], name="number", type="int2", unique=True)}
+    )
+    assert [search(numbered, text) for text in ("902", "99999", "zzzz")] == ["number = 902", "id = 99999", "id is null"]
+
+
+def test_version_and_at_together_are_refused_and_a_wrong_moment_comes_before_a_missing_row(anna: Visitor) -> None:
+    for path in ("/data/products?", "/data/products/code:P0001?"):
+        page = anna.get(f"{path}company=demo&version=1&at=2020-01-01")
+        assert (page.status, page.one("//p[@id='asof-wrong']")) == (400, "expected version or at, got both")
+    for moment, status, said in (("at=soon!", 400, "a version such as 17"), ("version=99999999", 404, "yet to come")):
+        page = anna.get(f"/data/products/code:GONE?company=demo&{moment}")
+        assert page.status == status and said in page.text and "now products has no row code:GONE" in page.text
 
 
 def test_the_page_of_a_row_asks_for_its_moment_and_shows_a_wrong_one(anna: Visitor, service: Service) -> None:

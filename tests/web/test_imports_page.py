@@ -179,6 +179,8 @@ def test_the_name_of_a_file_chooses_what_reads_it(anna: Visitor) -> None:
         assert "All records were applied." in page.text
     page = anna.upload("/imports?company=demo", {"mapper": ""}, "catalog.csv", b"code,name\nPCE,x\n")
     assert page.status == 400 and page.one("//*[@id='mapper-wrong']") == "choose the entity or the mapper of this CSV file"
+    page = report(anna, anna.upload("/imports?company=demo", {"mapper": ""}, "notes.txt", b"code,name\nPCE,x\n"))
+    assert "Excel (.xlsx) or JSON Lines (.jsonl), or a mapper that reads notes.txt" in page.text
 
 
 def test_an_unknown_entity_of_a_file_is_a_problem_of_the_choice(anna: Visitor) -> None:

@@ -11,21 +11,17 @@ import contextlib
 import logging
 import select
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
 
 import psycopg
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from app.database.pool.session import Row, Session, Value
+from app.database.pool.session import Row, Session, Statements, Value
 
 log = logging.getLogger("bds.db")
 
 CANCEL_TIMEOUT = 5.0  # seconds that a backend has to cancel a query; then its connection is closed
-
-_numbers = count(1)
 
 # The type of a column of the result has changed; or psycopg has dropped all statements, as it does after a rollback.
 OUTDATED = (psycopg.errors.FeatureNotSupported, psycopg.errors.InvalidSqlStatementName)
@@ -63,16 +59,18 @@ class DirectConnection:
         self._pq.send_query_params(text, parameters)
         return self._sent()
 
-    async def run_prepared(self, text: bytes, values: Iterable[Value], known: OrderedDict[bytes, bytes], most: int) -> Row:
-        """Run a statement that gives one row; from its second use on, prepared.
-
-        known: the statements that were run last, at most `most`, with the names of those that are prepared.  Raises psycopg.Error.
-        """
+    async def run_prepared(self, text: bytes, values: Iterable[Value], known: Statements) -> Row:
+        """Run a statement that gives one row, prepared where `known` says so.  Raises psycopg.Error."""
         parameters = [encoded(value) for value in values]
-        name = known.get(text) or await self._prepare(text, known, most)
+        name, is_new = known.name_of(text)
         if not name:
+            known.note(text)
+            await self._drop_surplus(known)
             return row_of(await self.run(text, parameters))
-        known.move_to_end(text)
+        if is_new:
+            self._pq.send_prepare(name, text)
+            await self.result(self._sent())
+        known.note(text, name)
         try:
             self._pq.send_query_prepared(name, parameters)
             return row_of(await self.result(self._sent()))
@@ -80,30 +78,29 @@ class DirectConnection:
             await self._forget(text, known)
             return row_of(await self.run(text, parameters))
 
-    async def run_together(self, calls: Sequence[Call], known: OrderedDict[bytes, bytes], most: int) -> list[PGresult]:
-        """Run statements in one round trip and one transaction, prepared as by run_prepared.
+    async def run_together(self, calls: Sequence[Call], known: Statements) -> list[PGresult]:
+        """Run statements in one round trip and one transaction, prepared where `known` says so.
 
         Returns their results, of which one may be an error: then those that follow it did not run.  Raises psycopg.Error if the
         connection ends.
         """
-        names = {text: known[text] or b"bds_%d" % next(_numbers) for text, _ in calls if text in known}
-        new = {text: name for text, name in names.items() if not known[text]}
+        found = {text: known.name_of(text) for text, _ in calls}
+        names = {text: name for text, (name, _) in found.items() if name}
+        new = {text: name for text, (name, is_new) in found.items() if is_new}
         results = await self._run_together(calls, names, new)
         failed = next((error_of(result) for result in results if result.status == ExecStatus.FATAL_ERROR), None)
-        if failed is None:
-            known.update(new)
-        else:
+        if failed is not None:
             for name in new.values():
                 await self._deallocate(name)
-        if isinstance(failed, OUTDATED) and names:
+            names = {text: name for text, name in names.items() if text not in new}
+        if isinstance(failed, OUTDATED) and (names or new):
             for text in names:
                 await self._forget(text, known)
+            names = {}
             results = await self._run_together(calls, {}, {})
         for text, _ in calls:
-            known.setdefault(text, b"")
-            known.move_to_end(text)
-        while len(known) > most:
-            await self._forget(next(iter(known)), known)
+            known.note(text, names.get(text, b""))
+        await self._drop_surplus(known)
         return results
 
     async def _run_together(
@@ -132,21 +129,12 @@ class DirectConnection:
             answers.append(prepared if prepared is not None and prepared.status == ExecStatus.FATAL_ERROR else result)
         return answers
 
-    async def _prepare(self, text: bytes, known: OrderedDict[bytes, bytes], most: int) -> bytes:
-        """Prepare a statement at its second use.  Returns its name, which is empty at the first use."""
-        if text in known:
-            name = b"bds_%d" % next(_numbers)
-            self._pq.send_prepare(name, text)
-            await self.result(self._sent())
-            known[text] = name
-            return name
-        if len(known) >= most:
-            await self._forget(next(iter(known)), known)
-        known[text] = b""
-        return b""
+    async def _forget(self, text: bytes, known: Statements) -> None:
+        if name := known.forget(text):
+            await self._deallocate(name)
 
-    async def _forget(self, text: bytes, known: OrderedDict[bytes, bytes]) -> None:
-        if name := known.pop(text):
+    async def _drop_surplus(self, known: Statements) -> None:
+        for name in known.drop_surplus():
             await self._deallocate(name)
 
     async def _deallocate(self, name: bytes) -> None:
@@ -260,11 +248,11 @@ class DirectConnection:
             self._socket = -1
 
 
-async def run_together(session: Session, calls: Sequence[Call], known: OrderedDict[bytes, bytes], most: int) -> list[PGresult]:
+async def run_together(session: Session, calls: Sequence[Call], known: Statements) -> list[PGresult]:
     """As DirectConnection.run_together, on a connection that is in use for more."""
     direct = DirectConnection(session)
     try:
-        return await direct.run_together(calls, known, most)
+        return await direct.run_together(calls, known)
     finally:
         try:
             await direct.cancel()

@@ -23,7 +23,6 @@ from app.database.pool.session import Row, Session, Value
 
 LEASE = 600.0  # seconds after which a connection goes back to its pool
 FRESH = 0.005  # seconds after an answer for which a connection is not asked whether it still lives
-PREPARED = 100  # statements that a session remembers, as many as psycopg
 NAME_COMPANY = b"select set_config('bds.company', $1, false)"
 
 OnConnection = Callable[["StandingConnection"], None]
@@ -61,7 +60,7 @@ class StandingConnection(DirectConnection):
             session.company = company
         if not prepare:
             return row_of(await self.run(text, [encoded(value) for value in values]))
-        return await self.run_prepared(text, values, session.statements, PREPARED)
+        return await self.run_prepared(text, values, session.statements)
 
     def _on_unasked(self) -> None:
         self._dismiss(self)

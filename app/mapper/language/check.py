@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from app.database.catalog import Catalog, Entity, Navigation
-from app.errors import ServiceError
+from app.errors import ServiceError, hint
 from app.mapper.language import paths
 from app.mapper.language.functions import TEXTS, type_of
 from app.mapper.language.locales import Locale
@@ -167,7 +167,7 @@ class _Check:
 
     def _top(self, block: BlockSyntax) -> Block:
         if block.name not in self._catalog:
-            raise self._error(block.at, f"unknown entity {block.name}, expected one of {', '.join(self._catalog.entities)}")
+            raise self._error(block.at, f"unknown entity {block.name}{hint(block.name, self._catalog.entities)}")
         self._path(block.path, paths.check_collection)
         return self._block(block, self._catalog[block.name], 0, is_top=True)
 

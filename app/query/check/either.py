@@ -6,6 +6,7 @@ Both accept texts such as `code in ('A','B')`, which mean the same in both.  The
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from app.database.catalog import Catalog, Entity
@@ -20,6 +21,7 @@ from app.query.parse import where as parse_where
 from app.query.parse.nodes import Node
 
 DIFFERS = "rows without a value match in OData and not in /c: expected `x not in (...)`, or `not (...) or x eq null`"
+EVIDENT = re.compile(r"\s(?:eq|ne|gt|ge|lt|le)\s|\b(?:contains|startswith|endswith|any|all)\(")  # what only OData has
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +43,22 @@ class Reading:
 
 
 def read(catalog: Catalog, entity: Entity, text: str) -> Reading | None:
-    """Read a condition; None if it is empty.  Raises QueryError: that of /c if neither language accepts the text."""
+    """Read a condition; None if it is empty.
+
+    Raises QueryError: that of /c if neither language accepts the text, and what OData says, too, if it is evidently OData's.
+    """
     if not text.strip():
         return None
     try:
         where = _where(text)
         condition = where.condition(catalog, entity)
-    except QueryError:
+    except QueryError as error:
         try:
             odata = _odata(text)
             odata.condition(catalog, entity)
-        except QueryError:
-            pass
-        else:
-            return odata
-        raise
+        except QueryError as other:
+            raise (error.with_sentence(f"in OData: {other.message}") if EVIDENT.search(text) else error) from None
+        return odata
     _require_one_meaning(catalog, entity, text, condition)
     return where
 

@@ -32,8 +32,7 @@ def read_moment(text: str, target: str | None = None) -> Moment:
 def moment_of(parameters: Mapping[str, str]) -> Moment | None:
     """The moment of the parameters `version` or `at`; None if neither is given.  Raises QueryError."""
     version, at = parameters.get("version"), parameters.get("at")
-    if version is not None and at is not None:
-        raise QueryError("expected version or at, got both", target="at")
+    refuse_both(version, at)
     if version is not None:
         return read_moment(version, "version")
     if at is None:
@@ -42,6 +41,12 @@ def moment_of(parameters: Mapping[str, str]) -> Moment | None:
         return Moment(time=timestamp(at), target="at")
     except ValueError as error:
         raise QueryError(f"at: {error}", target="at") from None
+
+
+def refuse_both(version: str | None, at: str | None) -> None:
+    """Raises QueryError if a request has both parameters."""
+    if version is not None and at is not None:
+        raise QueryError("expected version or at, got both", target="at")
 
 
 RELATIVE = re.compile(r"-(\d{1,5})([dh])", re.ASCII)

@@ -60,13 +60,17 @@ class Select:
         return SQL("{} and {}").format(source, self.expressions.compile(self.query.after, loose=True))
 
     def page(self) -> Composed:
-        """The joined rows, the count if the query asks for it, and the position."""
+        """The joined rows, the count if the query asks for it, the position, and the number of rows unless there is one."""
         total = self.count() if self.query.count else SQL("null::int8")
-        body = self.rows() if self.query.single else SQL("select string_agg(r.row, ',') from ({}) as r").format(self.rows())
-        return SQL('select ({}) as body, ({}) as "count", ({}) as "position"').format(body, total, self.position())
+        if self.query.single:
+            return SQL('select ({}) as body, ({}) as "count", ({}) as "position"').format(self.rows(), total, self.position())
+        return SQL(
+            'select l.body, ({}) as "count", ({}) as "position", l.rows from'
+            " (select string_agg(r.row, ',') as body, count(*) as rows from ({}) as r) as l"
+        ).format(total, self.position(), self.rows())
 
     def paged(self) -> Composed:
-        """The joined rows of a page that the service cuts, the count, the position, and the sort keys of its last row."""
+        """The joined rows of a page that the service cuts, the count, the position, how many, and the last one's sort keys."""
 
         def keys() -> Composed:
             texts = [SQL("{}::text").format(value) for value in self.key_values()]
@@ -74,8 +78,8 @@ class Select:
 
         rows = self.ordered({"row": self.json, "keys": keys}, LIMIT, SKIP if self.query.skip else None)
         return SQL(
-            'select l.body, ({total}) as "count", ({position}) as "position", l.keys from'
-            " (select string_agg(n.row, ',') filter (where n.number <= {page}) as body,"
+            'select l.body, ({total}) as "count", ({position}) as "position", l.rows, l.keys from'
+            " (select string_agg(n.row, ',') filter (where n.number <= {page}) as body, least(count(*), {page}) as rows,"
             " case when count(*) > {page} then max(n.keys) filter (where n.number = {page}) end as keys"
             " from (select r.row, r.keys, row_number() over () as number from ({rows}) as r) as n) as l"
         ).format(total=self.count() if self.query.count else SQL("null::int8"), position=self.position(), page=PAGE, rows=rows)
@@ -85,12 +89,13 @@ class Select:
 
     def listing(self, ties: bool) -> Composed:
         listed = self.complete() if ties else self.cut()
-        return SQL('select l.body, l.more, ({}) as "position" from ({}) as l').format(self.position(), listed)
+        return SQL('select l.body, l.more, ({}) as "position", l.rows from ({}) as l').format(self.position(), listed)
 
     def cut(self) -> Composed:
         """A page of exactly `top` rows; a further row is read to tell whether more follow."""
         return SQL(
-            "select string_agg(n.row, ',') filter (where n.number <= {top}) as body, count(*) > {top} as more"
+            "select string_agg(n.row, ',') filter (where n.number <= {top}) as body, count(*) > {top} as more,"
+            " least(count(*), {top}) as rows"
             " from (select r.row, row_number() over () as number from"
             " ({rows}) as r) as n"
         ).format(top=TOP, rows=self.ordered({"row": self.json}, SQL("{} + 1").format(TOP)))
@@ -104,7 +109,8 @@ class Select:
         return SQL(
             "with {page} as materialized ({rows}) select (select string_agg(r.row, ',' order by {order}) from"
             " (select {output}, {columns} from {page} as {this}{joins}) as r) as body,"
-            " exists (select {source} and {first} > (select max(r.{key}) from {page} as r)) as more"
+            " exists (select {source} and {first} > (select max(r.{key}) from {page} as r)) as more,"
+            " (select count(*) from {page} as r) as rows"
         ).format(
             page=self.page_name,
             rows=self.fetched(rows),

@@ -36,17 +36,18 @@ def rows(query: Query, company: str, style: Style = ODATA) -> Statement:
 
 
 def page(query: Query, company: str, style: Style = ODATA) -> Statement:
-    """One row: (body text, count int8, position text), all from one snapshot.
+    """One row: (body text, count int8, position text, rows int8), all from one snapshot.
 
     body: the JSON objects joined by commas, null if there are none.
     count: the number of rows without the page; null unless the query asks for it.
     position: of the entities that the query reads.
+    rows: the number of rows in the body; this column is missing if the query is of a single row.
     """
     return statement(query, company, style, "page", lambda select: select.page())
 
 
 def paged(query: Query, company: str, style: Style = ODATA) -> Statement:
-    """One row: (body text, count int8, position text, keys text), for a query with `page`.
+    """One row: (body text, count int8, position text, rows int8, keys text), for a query with `page`.
 
     keys: the sort keys of the last row as a JSON array of texts; null if no rows follow.
     """
@@ -54,7 +55,7 @@ def paged(query: Query, company: str, style: Style = ODATA) -> Statement:
 
 
 def listing(query: Query, company: str, style: Style, *, ties: bool) -> Statement:
-    """One row: (body text, more boolean, position text), for a query with `top`.
+    """One row: (body text, more boolean, position text, rows int8), for a query with `top`.
 
     more: whether rows follow after the page.
     ties: the page is extended by the rows whose first sort key equals that of its last row, so that a reader who continues after

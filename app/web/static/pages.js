@@ -197,15 +197,16 @@ function uploads() {
 
 // The media type of a file as an export writes it, by its name; undefined of another one.
 function exportedType(form, name) {
-    const [, extension] = /\.([a-z]+)(\.gz|\.zst)?$/i.exec(name) || [];
-    return JSON.parse(form.dataset.types)[(extension || "").toLowerCase()];
+    const { types, ending } = JSON.parse(form.dataset.files);
+    const [, extension] = new RegExp(ending, "i").exec(name) || [];
+    return types[(extension || "").toLowerCase()];
 }
 
 // Chooses what reads a file by its name, as the service does without JavaScript, unless something was chosen by hand.
 function chooseReader(form, name) {
     const select = form.elements.mapper;
     if (select.value && !("byName" in select.dataset)) return;
-    const [entity] = /^[a-z]\w*(?=\W)/i.exec(name) ?? [""];
+    const [entity] = new RegExp(JSON.parse(form.dataset.files).entity, "i").exec(name) ?? [""];
     const option = exportedType(form, name) ? select.querySelector(`option[value="entity:${CSS.escape(entity)}"]`) : select.options[0];
     select.value = option ? option.value : "";
     select.dataset.byName = "";
@@ -224,7 +225,8 @@ function send(form, part, file) {
     request.setRequestHeader("Prefer", "respond-async");
     request.setRequestHeader("Content-Type", entity ? type || "text/csv" : form.elements.mapper.value ? "application/octet-stream" : "application/json");
     request.setRequestHeader("Content-Disposition", `attachment; filename*=UTF-8''${encodeURIComponent(file.name).replace(/['()*]/g, (c) => `%${c.charCodeAt(0).toString(16)}`)}`);
-    const coding = file.name.toLowerCase().endsWith(".gz") ? "gzip" : file.name.toLowerCase().endsWith(".zst") ? "zstd" : "";
+    const codings = Object.entries(JSON.parse(form.dataset.files).codings);
+    const [, coding] = codings.find(([end]) => file.name.toLowerCase().endsWith(end)) ?? [];
     if (coding) request.setRequestHeader("Content-Encoding", coding);
     const button = form.querySelector("button.main");
     const ended = (message) => {
