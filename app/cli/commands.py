@@ -60,8 +60,11 @@ def _told(step: migrate.Step) -> str:
     """How long a step of a plan took, and what it locks."""
     if ": " in step.name:
         return ": locks the entity's table for a moment, waits 2 s for that at most and tries again"
+    if not step.seconds:
+        return ""
     duration = f"{step.seconds / 60:.1f} min" if step.seconds >= 60 else f"{step.seconds:.1f} s"
-    return f": {duration}" + (f", locks {', '.join(step.locks)}" if step.locks else "")
+    with_functions = ", with all functions" if step.name == migrate.LAST else ""
+    return f": {duration}{with_functions}" + (f", locks {', '.join(step.locks)}" if step.locks else "")
 
 
 def serve(options: argparse.Namespace, config: Config) -> int:

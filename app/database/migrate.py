@@ -145,10 +145,13 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a plan: what was applied, in how many seconds, and which existing tables it has locked against writes or reads."""
+    """A step of a plan: what was applied, in how many seconds, and which existing tables it has locked against writes or reads.
+
+    The last step has the seconds and locks of all functions and views.
+    """
 
     name: str
-    seconds: float
+    seconds: float = 0.0
     locks: Sequence[str] = ()  # such as data.units (access exclusive)
 
 
@@ -206,6 +209,9 @@ def plan(url: str, steps: list[Step] | None = None) -> list[str]:
         held, began = _locks(connection, tables), time.monotonic()
         for name in _apply_due(connection, lambda step: step(), broken, is_plan=True):
             names.append(name)
+            if name != LAST and not name.startswith("migrations/") and ": " not in name:
+                found.append(Step(name))  # all functions are applied before the first of them is named: the grants have their time
+                continue
             now, seconds = _locks(connection, tables), time.monotonic() - began
             found.append(Step(name, seconds, sorted(now - held)))
             held, began = now, time.monotonic()
