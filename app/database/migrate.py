@@ -390,6 +390,7 @@ def _apply_functions(
     """
     broken.clear()  # by an earlier attempt
     connection.execute("delete from public.bds_migrations where name = %s", (LAST,))
+    _record(connection, VERSION, version())  # with the functions, so that an earlier program never takes them for older ones
     made: set[str] = set()
     for unit in units:
         if unit.name == LAST:

@@ -187,6 +187,30 @@ def test_a_run_that_dies_between_a_migration_and_the_grants_is_finished_by_the_n
     assert migrate.migrate(database_url) == [migrate.LAST]
 
 
+def test_functions_are_committed_with_the_version_of_their_program(
+    database_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (own_sql / "80_accounts" / "3_throttle.sql").open("a") as file:
+        file.write("create function bds.newcomer() returns int language sql return 7;\n")
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(migrate, "version", lambda: "99.0")
+        patched.setattr(migrate, "_due_parts", lambda *_: die() if applied(database_url) == "99.0" else [])
+        migrate.migrate(database_url)
+    assert applied(database_url) == "99.0"
+
+
+def applied(url: str) -> str:
+    """The version that has migrated a database."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute("select checksum from public.bds_migrations where name = 'version'").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
 def replace(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert text.count(old) == 1
