@@ -1,0 +1,13 @@
+// What the theme's scripts expect as global variables, and the system's light or dark mode.
+'use strict'
+var base_url = document.currentScript.dataset.base
+var shortcuts = {help: 191, next: 78, previous: 80, search: 83}
+const dark = matchMedia('(prefers-color-scheme: dark)')
+const colour = () => { document.documentElement.dataset.bsTheme = dark.matches ? 'dark' : 'light' }
+dark.addEventListener('change', colour)
+colour()
+// Enter in the search opens the first result
+document.addEventListener('submit', event => {
+  event.preventDefault()
+  document.querySelector('#mkdocs-search-results a')?.click()
+})
