@@ -97,6 +97,8 @@ def test_it_is_searched_and_loads_nothing_from_elsewhere(service: Service) -> No
     if path is None:
         pytest.skip("no Chromium on this machine: apt-get install chromium (`make test` tries that as root)")
     playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make install")
+    from axe_playwright_python.sync_playwright import Axe
+
     base = f"http://{service.host}:{service.port}"
     troubles: list[str] = []
     with playwright.sync_playwright() as driver:
@@ -106,10 +108,12 @@ def test_it_is_searched_and_loads_nothing_from_elsewhere(service: Service) -> No
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
         page.on("request", lambda request: None if request.url.startswith(base) else troubles.append(request.url))
-        for name in ("map.html", "reference.html"):
+        for name, scheme in (("map.html", "dark"), ("index.html", "light")):
+            page.emulate_media(color_scheme=scheme)
             page.goto(HOME + name)
             page.wait_for_load_state("networkidle")
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert not Axe().run(page).response["violations"]
         page.keyboard.press("s")
         page.locator("#mkdocs-search-query").press_sequentially("whsec_")
         page.wait_for_selector("#mkdocs-search-results a[href*='webhooks.html']")

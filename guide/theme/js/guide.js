@@ -11,3 +11,9 @@ document.addEventListener('submit', event => {
   event.preventDefault()
   document.querySelector('#mkdocs-search-results a')?.click()
 })
+// Landmarks for screen readers, and long lines that the keyboard can scroll
+document.addEventListener('DOMContentLoaded', () => {
+  document.querySelector('body > .navbar').setAttribute('role', 'banner')
+  document.querySelectorAll('.bs-sidebar').forEach(each => { each.setAttribute('role', 'navigation'); each.ariaLabel = 'On this page' })
+  document.querySelectorAll('pre, [role=main] table').forEach(each => { each.tabIndex = 0 })
+})
