@@ -1,4 +1,4 @@
-"""Makes pages of the documents as they are: README and CONTRIBUTING too, with links as GitHub resolves them.
+"""Makes pages of the documents as they are: those beside docs/ too, with links as GitHub resolves them.
 
 A link to a file that the site does not have becomes text, because a reader of an installed service has no checkout.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 # Files of the repository that the site has at another place
 ELSEWHERE = {
+    **{path.name: path.name.lower() for path in ROOT.glob("*.md")},
     "README.md": "index.md",
-    "CONTRIBUTING.md": "contributing.md",
     "docs/verify_seals.py": "verify_seals.py.txt",  # a browser shows it, and it is no module of the program
     "app/web/static/icon.svg": "img/icon.svg",
 }

@@ -33,8 +33,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, copy = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("checkout")
     for name in ("app", "docs", "grammars", "guide", "sql"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in (".gitignore", "CONTRIBUTING.md", "LICENSE", "README.md", "pyproject.toml"):
-        shutil.copy(ROOT / name, copy)
+    for path in (*ROOT.glob("*.md"), *(ROOT / name for name in (".gitignore", "LICENSE", "pyproject.toml"))):
+        shutil.copy(path, copy)
     guide = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(copy / "guide" / "mkdocs.yml")]
     subprocess.run(guide, check=True, timeout=120)
     subprocess.run([sys.executable, *PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(copy)], check=True, timeout=300)
