@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install browser run check test test-divided pooler test-clients lint wheel lock sbom bench matrix soak pictures clean
+.PHONY: help install browser run check test test-divided pooler test-clients lint guide wheel lock sbom bench matrix soak pictures clean
 
 help:
 	@echo 'make install   .venv with everything in it'
@@ -15,7 +15,8 @@ help:
 	@echo 'make test-divided  the suites of imports, changes and reads over tables in shards (BDS_TEST_CITUS_URL: on a cluster of Citus)'
 	@echo 'make test-clients  install clients of others from npm, read the service with them'
 	@echo 'make lint      install, check style and types'
-	@echo 'make wheel     build the package into dist/'
+	@echo 'make guide     build the documents as a site, which the service shows at /docs/guide'
+	@echo 'make wheel     build the package, with the guide, into dist/'
 	@echo 'make lock      choose the newest versions of what a server installs, into requirements.lock'
 	@echo 'make sbom      build the package and its bill of materials (CycloneDX) into dist/'
 	@echo 'make soak      install, work against the service with everything under faults for SECONDS=600 (SEED=), and check'
@@ -81,7 +82,10 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-wheel: install
+guide: install
+	@$(BIN)/mkdocs build --quiet --config-file guide/mkdocs.yml
+
+wheel: guide
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 # Tools of a release alone, in an environment of their own.
@@ -124,4 +128,4 @@ pictures: install browser
 	@$(BIN)/python -W ignore -m tests.docs.pictures
 
 clean:
-	rm -rf $(VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) app/guide dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache

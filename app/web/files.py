@@ -1,4 +1,7 @@
-"""Static files: ours, those of the editor CodeMirror beside them, and Swagger UI from the package swagger-ui-py (its data only)."""
+"""Static files: ours, those of the editor CodeMirror beside them, and Swagger UI from the package swagger-ui-py (its data only).
+
+The files of the guide, which app/web/guide.py sends, are found here, too.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ from pathlib import Path
 
 from aiohttp import web
 
-from app import extras
+from app import extras, resources
 from app.errors import ServiceError
 from app.wire import answers
 
 HERE = Path(__file__).resolve().parent / "static"
 TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+GUIDE = resources.PACKAGE / "guide"  # built by `make guide`, part of a wheel
 SWAGGER = ("swagger-ui-bundle.js", "swagger-ui.css")
 
 
@@ -28,6 +32,12 @@ def paths() -> dict[str, Path]:
     assert package is not None and package.submodule_search_locations
     swagger = Path(package.submodule_search_locations[0]) / "static"
     return ours | {name: swagger / name for name in SWAGGER}
+
+
+@cache
+def guide() -> dict[str, Path]:
+    """The path of every file of the guide, by its name in URLs; empty where it was not built."""
+    return {path.relative_to(GUIDE).as_posix(): path for path in GUIDE.rglob("*") if path.is_file()}
 
 
 @cache

@@ -17,6 +17,7 @@ from app.web import (
     docs,
     export,
     files,
+    guide,
     history,
     hooks,
     import_errors,
@@ -124,6 +125,8 @@ def routes(site: Site) -> Iterator[tuple[str, str, Handler]]:
     yield "GET", "/login", show_login
     yield "POST", "/login", submit_login
     yield "GET", "/static/{name}", files.send
+    yield "GET", "/docs/guide", guide.show
+    yield "GET", "/docs/guide/{name:.*}", guide.show
     for method, path, access, handle in PAGES:
         parameters = PARAMETERS.get(path, "").split()
         yield method, path, site.handler(access, handle, parameters, upload=handle is imports.upload)

@@ -15,7 +15,7 @@ from aiohttp import web
 from markupsafe import Markup, escape
 
 from app.export.row_formats import shown_decimal
-from app.web.files import asset
+from app.web.files import asset, guide
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -179,5 +179,5 @@ def environment() -> Environment:
         "lines": lines,
         "breakable": breakable,
     }
-    made.globals |= {"asset": asset, "local_url": local_url, "described_by": described_by}
+    made.globals |= {"asset": asset, "local_url": local_url, "described_by": described_by, "has_guide": lambda: bool(guide())}
     return made

@@ -33,6 +33,10 @@ RUN = (
     "docs/sql.md",
     "docs/mapper.md",
     "docs/assistants.md",
+    "docs/tutorials/bi.md",
+    "docs/tutorials/integrator.md",
+    "docs/tutorials/follower.md",
+    "docs/tutorials/dba.md",
 )
 ELSEWHERE = {
     ("README.md", "Try it"): "test_the_demo_prints_what_the_readme_shows",

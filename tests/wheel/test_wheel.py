@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -35,8 +36,15 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, *PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True, timeout=300)
+    """What `make wheel` builds: the guide, then the package."""
+    folder, copy = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("checkout")
+    for name in ("app", "docs", "grammars", "guide", "sql"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (*ROOT.glob("*.md"), *(ROOT / name for name in (".gitignore", "LICENSE", "pyproject.toml"))):
+        shutil.copy(path, copy)
+    guide = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(copy / "guide" / "mkdocs.yml")]
+    subprocess.run(guide, check=True, timeout=120)
+    subprocess.run([sys.executable, *PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(copy)], check=True, timeout=300)
     (path,) = folder.glob("*.whl")
     return path
 
@@ -131,8 +139,9 @@ def installed(base: Installed) -> Iterator[Installed]:
 def test_it_holds_what_the_program_reads(wheel: Path) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
     for folder, within in (("app", ""), ("sql", "app/"), ("grammars", "app/")):
-        files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and not {"__pycache__", "guide"} & set(path.parts)]
         assert {within + path.relative_to(ROOT).as_posix() for path in files} <= held
+    assert "app/guide/index.html" in held
     assert {name.partition("/")[0] for name in held if ".dist-info" not in name} == {"app"}
 
 
@@ -180,6 +189,7 @@ def test_it_migrates_imports_and_serves(installed: Installed) -> None:
         units = get(port, "/c/acme/units", {"X-API-Key": key})
         assert units and json.loads(units)["data"][0]["name"] == "Piece"
         assert b"<form" in (get(port, "/login") or b"")
+        assert b"Business Data Service" in (get(port, "/docs/guide/") or b"")
         workbook = get(port, "/api/acme/units?export=true&format=excel", {"X-API-Key": key})
         assert workbook and workbook.startswith(b"PK")
 
