@@ -86,6 +86,7 @@ REPLACED = ALTERED | {
     "XX000",  # cache lookup failed, tuple concurrently updated
     "3F000",  # a schema has gone
     "55006",  # an object is in use
+    "40P01",  # a deadlock with what replaces them
 }
 
 # what PostgreSQL or this process says when it cannot write a file: no space, beyond a quota or limit (53400: of temp_file_limit),

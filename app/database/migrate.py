@@ -44,7 +44,8 @@ log = logging.getLogger("bds.db")
 
 SQL = resources.folder("sql")
 LOCK = 20261120  # advisory lock of the runner
-LOCK_TIMEOUT = "2s"  # in which other sessions queue behind a lock that is waited for
+# in which other sessions queue behind a lock that is waited for; before PostgreSQL looks for deadlocks (deadlock_timeout)
+LOCK_TIMEOUT = "500ms"
 LOCK_PAUSE = 2.0  # seconds between two tries, in which these sessions go on
 LOCK_TRIES = 60
 BUSY = {"55P03", "40P01"}  # SQLSTATEs of a lock that was not given in time, and a deadlock
