@@ -91,7 +91,8 @@ begin
         from bds.change_months m
         join bds.companies c on c.id = m.company_id
         join bds_change_log.partitions() p on p.name = bds_change_log.partition_of(m.month)
-        where m.month + interval '1 month' <= now() - bds_change_log.retention_of(c.log_retention) and m.month + interval '1 month' > cutoff
+        where m.month + interval '1 month' <= now() - bds_change_log.retention_of(c.log_retention)
+            and m.month + interval '1 month' > cutoff
             and not exists (select from bds_webhooks.awaited_months() a where a.company_id = m.company_id and a.month <= m.month)
         order by m.month, m.company_id
     loop
