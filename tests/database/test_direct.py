@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest.mock import ANY
@@ -16,7 +15,7 @@ from psycopg.pq import ExecStatus
 
 from app.database.pool import direct as direct_connections
 from app.database.pool.direct import DirectConnection, error_of, row_of
-from app.database.pool.session import Session
+from app.database.pool.session import Session, Statements
 from tests.conftest import Operator
 from tests.service.serving import wait_until
 
@@ -162,19 +161,19 @@ def test_an_error_that_nobody_takes_any_more_is_not_logged(operator: Operator, d
 
 
 def test_statements_of_one_round_trip_tell_their_own_errors_and_are_prepared_anew(operator: Operator, database_url: str) -> None:
-    known: OrderedDict[bytes, bytes] = OrderedDict()
+    known = Statements(3)
     operator.connection.execute("create table t (n int)")
     operator.connection.execute("insert into t values (1)")
 
     async def work(session: Session, failures: list[dict[str, Any]]) -> None:
         async def run(*texts: bytes) -> list[Any]:
-            found = await direct_connections.run_together(session, [(text, ()) for text in texts], known, 3)
+            found = await direct_connections.run_together(session, [(text, ()) for text in texts], known)
             assert await one(session) == (1,)  # psycopg goes on
             return [row_of(each)[0] if each.status == ExecStatus.TUPLES_OK else error_of(each).sqlstate for each in found]
 
         for _ in range(3):  # plain, prepared, again
             assert await run(b"select n from t", b"select 2", b"select txid_current()") == [b"1", b"2", ANY]
-        assert [bool(name) for name in known.values()] == [True] * 3
+        assert len(known.prepared()) == 3
         operator.connection.execute("alter table t alter n type text")
         for _ in range(3):
             assert await run(b"select n from t", b"select 2") == [b"1", b"2"]
@@ -187,8 +186,8 @@ def test_statements_of_one_round_trip_tell_their_own_errors_and_are_prepared_ane
         for _ in range(3):
             assert (await run(b"select 2", with_rows)) == [b"2", "0A000"]
         names = "select count(*) from pg_prepared_statements where name ~ '^bds_'"
-        assert await (await session.execute(names)).fetchone() == (sum(bool(name) for name in known.values()),)
-        running = asyncio.create_task(direct_connections.run_together(session, [(b"select pg_sleep(600)", ())], known, 3))
+        assert await (await session.execute(names)).fetchone() == (len(known.prepared()),)
+        running = asyncio.create_task(direct_connections.run_together(session, [(b"select pg_sleep(600)", ())], known))
         sleeps = "select from pg_stat_activity where pid = %s and wait_event = 'PgSleep'"
         await asyncio.to_thread(wait_until, lambda: bool(operator.rows(sleeps, (session.info.backend_pid,))))
         running.cancel()
@@ -197,7 +196,7 @@ def test_statements_of_one_round_trip_tell_their_own_errors_and_are_prepared_ane
         assert await run(b"select 2", b"select 4") == [b"2", b"4"]
         ending = [(b"select 2", ()), (b"select pg_terminate_backend(pg_backend_pid())", ()), (b"select 3", ())]
         with pytest.raises(psycopg.OperationalError):
-            await direct_connections.run_together(session, ending, known, 3)
+            await direct_connections.run_together(session, ending, known)
         assert failures == []
 
     with_session(database_url, work)

@@ -318,7 +318,9 @@ def test_a_place_that_is_away_takes_only_its_companies_along(pair: Places, servi
             (name, admin.info.backend_pid),
         )
         try:
-            wait_until(lambda: service.odata("/units").status == 503)
+            wait_until(
+                lambda: (answer := service.odata("/units")).status == 503 and answer.json["error"]["code"] == "place_unavailable"
+            )
             started = time.monotonic()
             assert service.odata("/units").json["error"]["code"] == "place_unavailable"
             assert unit(service, "B").status == 503

@@ -93,6 +93,15 @@ def write_unit(queue: Queue, company: str, code: str) -> None:
     queue.operator.write(company, "insert into data.units (code, name) values (%s, 'u')", (code,))
 
 
+def sessions(queue: Queue) -> str:
+    """What the worker's sessions do, for the message of a test that fails."""
+    query = (
+        "select pid, state, wait_event_type, wait_event, left(query, 100) from pg_stat_activity"
+        " where datname = current_database() and application_name = 'bds'"
+    )
+    return "\n".join(map(str, queue.operator.rows(query)))
+
+
 def waiting(queue: Queue) -> int:
     """The number of workers' sessions that wait for a lock."""
     query = (
@@ -140,7 +149,10 @@ def test_blocked_companies_leave_a_connection_for_deliveries(queue: Queue, recei
             queue.operator.connection.execute("notify bds_catalog")
             for n in range(1, 4):
                 queue.operator.write("free", "select bds.test_hook('free', %s)", (hook,))
-                receiver.wait("/free", n)
+                try:
+                    receiver.wait("/free", n)
+                except AssertionError as error:
+                    raise AssertionError(sessions(queue)) from error
             assert waiting(queue) == 3
         receiver.wait("/blocked", len(blocked))
         wait_until(lambda: len(queue.rows("select from bds.hooks where disabled")) == len(blocked))

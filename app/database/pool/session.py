@@ -45,6 +45,10 @@ class Statements:
         self._names[text] = name
         self._names.move_to_end(text)
 
+    def prepared(self) -> list[bytes]:
+        """The names of those that are prepared."""
+        return [name for name in self._names.values() if name]
+
     def forget(self, text: bytes) -> bytes:
         """Forget a statement.  Returns its name."""
         return self._names.pop(text, b"")
