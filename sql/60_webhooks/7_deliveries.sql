@@ -106,11 +106,13 @@ as $$
 declare
     now_at timestamptz := clock_timestamp();
 begin
-    -- With an attempt running, the end of its lease makes the hook due.  A lease that has ended holds no longer: a late result
-    -- must not be taken for that of the attempt that comes.
+    -- With an attempt running, the end of its lease makes the hook due: its row is locked in any case, so that what ends it
+    -- comes after this transaction and sees its deliveries.  A lease that has ended holds no longer: a late result must not be
+    -- taken for that of the attempt that comes.
     update bds.hook_states s
-    set next_at = now_at, lease = null
-    where s.company_id = company and s.hook_id = wake_hook.hook_id and (s.lease is null or s.next_at <= now_at);
+    set next_at = case when s.lease is null or s.next_at <= now_at then now_at else s.next_at end,
+        lease = case when s.next_at > now_at then s.lease end
+    where s.company_id = company and s.hook_id = wake_hook.hook_id;
     perform pg_notify('bds_hooks', company);
 end
 $$;

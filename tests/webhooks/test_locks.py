@@ -68,6 +68,31 @@ def test_matching_and_recording_lock_hooks_in_one_order(
     assert queue.rows(states, (list(hooks),)) == [(1, None), (1, None)]
 
 
+@pytest.mark.parametrize("what", ["test_hook", "retry_delivery", "replay_hook"])
+def test_what_is_to_be_sent_is_due_whichever_attempt_is_recorded_before_its_commit(queue: Queue, connect: Any, what: str) -> None:
+    hook = queue.hook(entity="units")
+    queue.write("insert into data.units (code, name) values ('1', 'u')")
+    queue.route()
+    [sent] = queue.claim()
+    if what == "retry_delivery":
+        queue.write("insert into data.units (code, name) values ('2', 'u')")
+        queue.route()
+    asked = {
+        "test_hook": "select bds.test_hook('acme', %(hook)s)",
+        "retry_delivery": "select bds.retry_delivery('acme', %(hook)s, id) from bds.deliveries where id <> %(sent)s",
+        "replay_hook": "select bds_service.replay_hook('acme', %(hook)s, 0, 1, 10)",
+    }[what]
+    asking, recording = connect(), connect("bds_worker")
+    attempts = json.dumps([{**sent, "body": None, "status": 200}])
+    with ThreadPoolExecutor() as threads:
+        with asking.transaction():
+            asking.execute(asked, {"hook": hook, "sent": sent["delivery"]})
+            recorded = threads.submit(recording.execute, "select state from bds_service.record_attempts(%s)", (attempts,))
+            wait_until(lambda: recorded.done() or is_waiting(queue, recording))
+        assert recorded.result().fetchall() == [("delivered",)]
+    assert [each["hook"] for each in queue.claim()] == [hook]
+
+
 def test_cleaning_up_waits_for_no_worker(queue: Queue, connect: Any) -> None:
     hook = queue.hook()
     queue.write("select bds.delete_hook('acme', %s)", (hook,))
