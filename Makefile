@@ -29,7 +29,7 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,all]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev,all]'
 	@touch $@
 
 run: install
