@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: help install browser run check test test-divided pooler test-clients lint guide wheel lock sbom bench matrix soak pictures clean
+.PHONY: help install browser run check test test-divided test-citus pooler test-clients lint guide wheel lock sbom bench matrix soak pictures clean
 
 help:
 	@echo 'make install   .venv with everything in it'
@@ -13,6 +13,7 @@ help:
 	@echo 'make check     install, check style and types, run the quick tests'
 	@echo 'make test      install, run every test'
 	@echo 'make test-divided  the suites of imports, changes and reads over tables in shards (BDS_TEST_CITUS_URL: on a cluster of Citus)'
+	@echo 'make test-citus    the same on a cluster, and the suites of Citus; says what is missing without one'
 	@echo 'make test-clients  install clients of others from npm, read the service with them'
 	@echo 'make lint      install, check style and types'
 	@echo 'make guide     build the documents as a site, which the service shows at /docs/guide'
@@ -58,6 +59,13 @@ test-divided: install
 	BDS_TEST_DIVIDED=$(or $(BDS_TEST_DIVIDED),4) $(PYTEST) $(if $(BDS_TEST_CITUS_URL),--numprocesses 0) \
 		tests/feed tests/changes tests/odata tests/divided tests/citus \
 		$(if $(BDS_TEST_CITUS_URL),,tests/database/test_isolation.py tests/database/test_turn.py tests/webhooks/test_registration.py)
+
+# Before a release.  The suites prepare the database of the URL, which is a coordinator's, by themselves.
+test-citus:
+	@if [ -z "$(BDS_TEST_CITUS_URL)" ]; then \
+		echo 'make test-citus: set BDS_TEST_CITUS_URL to the coordinator of a cluster (Citus 14, two workers or more, a superuser)'; exit 1; \
+	fi
+	$(MAKE) test-divided
 
 # For every day: nothing that starts processes of its own, a browser or npm, or takes long.
 check: lint
