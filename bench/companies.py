@@ -47,11 +47,11 @@ def measure(where: Place) -> Iterator[Result]:
         many = _all(where, MANY, number)
         for what, (unit, value) in many.items():
             note = f"{MANY:,} companies; floor: {FEW} in one database"
-            yield Result(f"companies {name}, {what}", unit, value, few[what][1], value / few[what][1], note)
+            yield Result(f"companies {name}, {what}", unit, value, few[what][1], few[what][1] / value, note)
 
     one, many = _idle(where, 0), _idle(where, MANY)
     note = f"a hook for each of {MANY:,} companies; floor: of one; target: 20 ms more"
-    yield Result("companies in one database, CPU in an idle second", "ms", many, one, many / one, note)
+    yield Result("companies in one database, CPU in an idle second", "ms", many, one, one / many, note)
 
 
 def _idle(where: Place, companies: int) -> float:
