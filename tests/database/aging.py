@@ -32,11 +32,11 @@ def age(operator: Operator, month: str, condition: str = "true") -> None:
     operator.connection.execute(MONTHS.encode())
 
 
-def maintain(operator: Operator) -> None:
+def maintain(operator: Operator, options: str = "") -> None:
     """Call bds.maintain until it has done its work.
 
     A call returns nothing while a service that runs does the same, and keeps an expired month for the next call while a session
     reads the log.
     """
-    while not operator.rows("select step from bds.maintain()") or operator.rows(EXPIRED):
+    while not operator.rows(f"select step from bds.maintain({options})") or operator.rows(EXPIRED):
         time.sleep(0.01)

@@ -23,6 +23,7 @@ import pytest
 from app.cli import main
 from app.feed.run import Import, stopped
 from tests.conftest import Operator
+from tests.database.aging import maintain
 from tests.feed.test_http import begin, held, send
 from tests.service.serving import ANSWER, Reply, Service, running, wait_until
 from tests.service.test_processes import serve
@@ -341,14 +342,14 @@ def test_a_key_is_kept_a_day(service: Service, key: str) -> None:
     wrong = send(service, b"{", Idempotency_Key=key + "x")
     for each in (key, key + "x"):
         service.operator.write("demo", AGED, ("23 hours 59 minutes", each))
-    service.operator.rows("select bds.maintain()")
+    maintain(service.operator)
     assert same(first, send(service, unit("P1"), Idempotency_Key=key))
     assert same(wrong, send(service, b"{", Idempotency_Key=key + "x"))
     service.operator.write("demo", AGED, ("1 minute", key))
     again = send(service, unit("P1"), Idempotency_Key=key)
     assert (again.status, again.headers["Idempotency-Replayed"]) == (200, None) and again.json["importId"] != first.json["importId"]
     service.operator.write("demo", AGED, ("1 minute", key + "x"))
-    service.operator.rows("select bds.maintain()")
+    maintain(service.operator)
     assert service.operator.rows("select key from bds.import_keys where key like %s", (key + "%",)) == [(key,)]
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from tests.chance import seeds
-from tests.database.aging import age
+from tests.database.aging import age, maintain
 from tests.service.serving import Reply, Service, running, wait_until
 
 TRACK = "odata.track-changes"
@@ -382,7 +382,8 @@ def test_an_expired_link_is_gone(items: Service) -> None:
         items.operator.write("demo", "update data.products set price = price + 1")
     last = items.operator.rows("select max(id) from bds.changes where company_id = 'demo'")[0][0]
     age(items.operator, "2020_01", f"id < {last} and company_id = 'demo'")
-    items.operator.connection.execute("select bds.set_retention('1 year'); select bds.maintain()")
+    items.operator.connection.execute("select bds.set_retention('1 year')")
+    maintain(items.operator)
     reply = read(items, link)
     assert (reply.status, reply.json["error"]["innererror"]) == (410, {"firstId": last}), reply.body
 

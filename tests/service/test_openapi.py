@@ -20,6 +20,7 @@ from app.query.check.options import EXPORT
 from app.service.routes import ROUTES
 from app.wire.target import ODATA
 from tests.conftest import Operator
+from tests.database.aging import maintain
 from tests.service.serving import Service, running
 
 PATTERN = re.compile(r"{(\w+):[^{}]*(?:\{[^{}]*\}[^{}]*)*}")
@@ -140,7 +141,7 @@ def test_the_index_lists_what_answers(service: Service) -> None:
     [(last,)] = service.operator.rows("select coalesce(max(last_id), 0) from bds.positions where company_id = 'demo'")
     assert (index["version"], index["generation"], index["position"]) == (last, 1, str(last))
     assert index["head"] is None
-    service.operator.connection.execute("select bds.maintain(seal_age => '0')")
+    maintain(service.operator, "seal_age => '0'")
     head = service.ask("/c/demo").json["head"]
     assert service.operator.rows("select encode(hash, 'hex') from bds.log_head('demo')") == [(head["hash"],)]
     assert head["version"] == last and head["sealedAt"].endswith("Z")
