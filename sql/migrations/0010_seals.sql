@@ -17,7 +17,8 @@ create table bds.seals (
     -- no foreign key: the server's audit is of no company
     primary key (company_id, log, first_id),
     constraint log_is_known check (log in ('changes', 'audit')),
-    constraint range_runs_forward check (first_id > 0 and last_id >= first_id)
+    -- the id after a range is computed
+    constraint range_runs_forward check (first_id > 0 and last_id >= first_id and last_id < 9223372036854775807)
 );
 comment on table bds.seals is
     'Seals of ranges of bds.changes and of bds.audit, each a chain by the previous hash; docs/security.md has the form of what is '

@@ -357,6 +357,12 @@ def shared_operator(module_database_url: str) -> Iterator[Operator]:
         yield Operator(connection)
 
 
+def test_no_seal_ends_with_an_id_after_which_none_can_be_computed(shared_operator: Operator) -> None:
+    """Else the verification of every company would end with an error at this one."""
+    with pytest.raises(psycopg.errors.CheckViolation), shared_operator.connection.transaction():
+        shared_operator.connection.execute("update bds.seals set last_id = 9223372036854775807 where company_id = 'acme'")
+
+
 @pytest.mark.parametrize("what", TAMPERED)
 def test_what_a_superuser_changes_is_named_by_its_range(shared_operator: Operator, what: str) -> None:
     statements, said = TAMPERED[what]
