@@ -54,7 +54,7 @@ def _midnight(day: date) -> datetime:
 
 def find(what: str) -> Deprecation | None:
     """The deprecation of a route, function, setting or command; None if it is not deprecated."""
-    return next((each for each in DEPRECATED if each.what == what), None) if DEPRECATED else None
+    return next((each for each in DEPRECATED if each.what == what), None)
 
 
 def warnings(environ: Mapping[str, str], command: str) -> list[str]:

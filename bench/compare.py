@@ -1,4 +1,4 @@
-"""Compare the ratios of two programs, measured in turns on one machine: python -m bench.compare OLD [NEW] [--only SUBJECT].
+"""Compare the ratios of two programs, measured in turns on one machine: python -m bench.compare OLD [NEW] [--measured --only past].
 
 OLD and NEW are checkouts in which `make install` has run; NEW is this one if left out.  Prints a line for each ratio, and exits with
 1 if one has dropped by more than a tenth.  --keep writes the medians of NEW to a file, as bench/history has them of each release.
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line's grammar; what it does not know goes to python -m bench."""
+    """The command line's grammar."""
     each = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__.partition("\n")[0])
     each.add_argument("old", type=Path, metavar="OLD")
     each.add_argument("new", type=Path, metavar="NEW", nargs="?", default=Path.cwd())

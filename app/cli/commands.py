@@ -59,7 +59,7 @@ def migrate_database(options: argparse.Namespace, config: Config) -> int:
 def _told(step: migrate.Step) -> str:
     """How long a step of a plan took, and what it locks."""
     if ": " in step.name:
-        return ": locks the entity's table for a moment, waits 2 s for that at most and tries again"
+        return f": locks the entity's table for a moment, waits {migrate.LOCK_TIMEOUT} for that at most and tries again"
     if not step.seconds:
         return ""
     duration = f"{step.seconds / 60:.1f} min" if step.seconds >= 60 else f"{step.seconds:.1f} s"

@@ -45,7 +45,7 @@ log = logging.getLogger("bds.db")
 SQL = resources.folder("sql")
 LOCK = 20261120  # advisory lock of the runner
 # in which other sessions queue behind a lock that is waited for; before PostgreSQL looks for deadlocks (deadlock_timeout)
-LOCK_TIMEOUT = "500ms"
+LOCK_TIMEOUT = "500 ms"
 LOCK_PAUSE = 2.0  # seconds between two tries, in which these sessions go on
 LOCK_TRIES = 60
 BUSY = {"55P03", "40P01"}  # SQLSTATEs of a lock that was not given in time, and a deadlock
@@ -300,9 +300,9 @@ def _apply_due(
     is_plan: views and tables of entities are only named.
     """
     applied: dict[str, str] = attempt(partial(_applied, connection))
-    _require_not_newer(applied)
-    standing, is_altered = attempt(partial(_standing, connection))
     known = list(units())
+    _require_not_newer(applied, known)
+    standing, is_altered = attempt(partial(_standing, connection))
     due = [unit for unit in known if applied.get(unit.name) != unit.checksum or (is_altered and not unit.is_migration)]
     for unit in due:
         if unit.is_migration:
@@ -325,9 +325,9 @@ def _apply_due(
         attempt(partial(_record, connection, LAST, functions[-1].checksum))
 
 
-def _require_not_newer(applied: dict[str, str]) -> None:
+def _require_not_newer(applied: dict[str, str], known: Sequence[Unit]) -> None:
     """Raises MigrationError if a newer program has migrated the database."""
-    unknown = sorted({name for name in applied if name.startswith("migrations/")} - {unit.name for unit in units()})
+    unknown = sorted({name for name in applied if name.startswith("migrations/")} - {unit.name for unit in known})
     if unknown:
         raise MigrationError(f"the database is newer than this program: it knows {', '.join(unknown)}")
     if numbers(applied.get(VERSION, "0")) > numbers(version()):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -19,6 +18,7 @@ from app.web import files, guide
 from tests.auth.client import ask
 from tests.docs.documents import ROOT, documents
 from tests.service.serving import Service
+from tests.web.test_browser import PHONE, base, chromium  # noqa: F401
 from tests.web.visitor import anonymous
 
 pytestmark = pytest.mark.processes
@@ -92,32 +92,24 @@ def test_where_it_was_not_built_an_error_says_how(service: Service, tmp_path: Pa
     assert refused.status == 404 and "make guide" in refused.text
 
 
-def test_it_is_searched_and_loads_nothing_from_elsewhere(service: Service) -> None:
-    path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium (`make test` tries that as root)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make install")
+def test_it_is_searched_and_loads_nothing_from_elsewhere(service: Service, chromium: Any, base: str) -> None:  # noqa: F811
     from axe_playwright_python.sync_playwright import Axe
 
-    base = f"http://{service.host}:{service.port}"
     troubles: list[str] = []
-    with playwright.sync_playwright() as driver:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = driver.chromium.launch(executable_path=path, args=flags, env={**os.environ, "NO_PROXY": "*"})
-        page = browser.new_page(base_url=base, viewport={"width": 390, "height": 844})
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("request", lambda request: None if request.url.startswith(base) else troubles.append(request.url))
-        for name, scheme in (("map.html", "dark"), ("index.html", "light")):
-            page.emulate_media(color_scheme=scheme)
-            page.goto(HOME + name)
-            page.wait_for_load_state("networkidle")
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390
-            assert not Axe().run(page).response["violations"]
-        page.keyboard.press("s")
-        page.locator("#mkdocs-search-query").press_sequentially("whsec_")
-        page.wait_for_selector("#mkdocs-search-results a[href*='webhooks.html']")
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/docs/guide/*.html#*")
-        browser.close()
+    page = chromium.new_page(base_url=base, viewport=PHONE)
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("request", lambda request: None if request.url.startswith(base) else troubles.append(request.url))
+    for name, scheme in (("map.html", "dark"), ("index.html", "light")):
+        page.emulate_media(color_scheme=scheme)
+        page.goto(HOME + name)
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert not Axe().run(page).response["violations"]
+    page.keyboard.press("s")
+    page.locator("#mkdocs-search-query").press_sequentially("whsec_")
+    page.wait_for_selector("#mkdocs-search-results a[href*='webhooks.html']")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/docs/guide/*.html#*")
+    page.close()
     assert not troubles
