@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -103,11 +100,9 @@ def database_results(connection: psycopg.Connection[Any]) -> list[Result]:
 
 
 def _doctor(world: World) -> Result:
-    environment = os.environ | {"BDS_DATABASE_URL": world.url}
-    command = [sys.executable, "-m", "app.cli", "doctor", "--deep"]
     with contextlib.suppress(OSError, http.client.HTTPException):
         _end_rests(world)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    done = world.run("doctor", "--deep")
     return Result("bds doctor --deep lists nothing", [] if done.returncode == 0 else [done.stdout + done.stderr[-500:]])
 
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,13 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from app.auth.keys import hash_key, make_key
-from app.database import embedded, migrate
+from app.database import embedded
 
 COMPANIES = ("alpha", "beta")
 PATIENCE = 90.0  # seconds until the service or the database must be back
 ANSWER = 40.0  # seconds for one answer
 PROCESSES = 2
+BDS = (sys.executable, "-m", "app.cli")  # this program
 LOGIN = "soak_app"  # of the service
 WRITER = "soak_writer"  # of SQL writers
 SETTINGS = {
@@ -67,12 +68,13 @@ class Reply:
 
 @dataclass
 class World:
-    """Where the service is, and the processes that belong to it."""
+    """Where the service is, and the processes that belong to it.  bds: the command of the program that is started."""
 
     directory: Path
     url: str
     port: int
     key: str
+    bds: Sequence[str] = BDS
     started: list[psutil.Process] = field(default_factory=list)
     _starting: threading.Lock = field(default_factory=threading.Lock)
 
@@ -123,10 +125,16 @@ class World:
                     raise
                 time.sleep(0.5)
 
-    def start_service(self) -> psutil.Process:
-        """Start the service, whose parent is started[-1] from then on."""
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of `bds` as the superuser."""
+        environment = os.environ | {"BDS_DATABASE_URL": self.url}
+        command = [*self.bds, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+
+    def start_service(self, port: int | None = None) -> psutil.Process:
+        """Start the service, whose parent is started[-1] from then on.  port: where, instead of at its own."""
         with self._starting, (self.directory / "service.log").open("ab") as log:
-            command = [sys.executable, "-m", "app.cli", "serve", "--port", str(self.port), "--processes", str(PROCESSES)]
+            command = [*self.bds, "serve", "--port", str(port or self.port), "--processes", str(PROCESSES)]
             environment = os.environ | SETTINGS | {"BDS_DATABASE_URL": self.service_url}
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=Path(__file__).parents[1])
             self.started.append(psutil.Process(process.pid))
@@ -172,24 +180,31 @@ class World:
 
 
 @contextlib.contextmanager
-def world() -> Iterator[World]:
+def world(bds: Sequence[str] = BDS) -> Iterator[World]:
     """A running service with two companies; everything is ended and removed afterwards."""
+    with prepared(bds) as each:
+        each.start_service()
+        each.wait_until_ready()
+        yield each
+
+
+@contextlib.contextmanager
+def prepared(bds: Sequence[str] = BDS) -> Iterator[World]:
+    """As `world`, but the service is not started."""
     directory = Path(tempfile.mkdtemp(prefix="bds-soak-"))
     each: World | None = None
     try:
-        url = embedded.start(directory)
-        migrate.migrate(url)
-        with psycopg.connect(url, autocommit=True) as connection:
+        key = make_key()
+        each = World(directory, embedded.start(directory), unused_port(), key, bds)
+        if (done := each.run("migrate")).returncode:
+            raise RuntimeError(f"bds migrate: {done.stderr}")
+        with each.connect() as connection:
             connection.execute(LOGINS.encode())
             for company in COMPANIES:
                 connection.execute("select bds.create_company(%s)", (company,))
-            key = make_key()
             connection.execute(
                 "select bds.create_key(%s, 'soak', %s, null, '{read,import,hooks}')", (hash_key(key), list(COMPANIES))
             )
-        each = World(directory, url, _unused_port(), key)
-        each.start_service()
-        each.wait_until_ready()
         yield each
     finally:
         if each:
@@ -198,7 +213,7 @@ def world() -> Iterator[World]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _unused_port() -> int:
+def unused_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
