@@ -1,5 +1,6 @@
 """Migrations: once, in order, safe from two processes at once, and never silently changed."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -126,6 +127,14 @@ def test_a_migration_that_was_applied_may_not_change(database_url: str, own_sql:
         file.write("-- an afterthought\n")
     with pytest.raises(migrate.MigrationError, match=r"0002_tenancy\.sql was changed after it was applied"):
         migrate.migrate(database_url)
+
+
+def test_what_was_released_is_as_it_was_and_comes_first() -> None:
+    folder = migrate.SQL / "migrations"
+    released = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    here = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.sql"))}
+    assert list(here)[: len(released)] == list(released)
+    assert {name: here[name] for name in released} == released
 
 
 def test_a_database_that_is_newer_is_left_alone(database_url: str, own_sql: Path) -> None:
