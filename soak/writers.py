@@ -167,7 +167,7 @@ class Writer:
 
     def _units(self, draft: Draft) -> Draft:
         """Several rows with one statement."""
-        mine = [key for key in self.ledger.rows if key[:2] == (draft.company, "units") and key[2].startswith(f"{self.name}-")]
+        mine = [key for key in list(self.ledger.rows) if key[:2] == (draft.company, "units") and key[2].startswith(f"{self.name}-")]
         codes = [key[2] for key in mine if self._known(draft, "units", key[2])]
         name = f"m{self.rng.getrandbits(40)}"
         query = "update data.units set name = %s where company_id = %s and code = any (%s) returning id, code, symbol"

@@ -1,0 +1,63 @@
+"""The last release, built from its commit with the versions of its own lock file."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LAST = "0.9.0"
+COMMITS = {"0.9.0": "5c6600dd5e1928a0815a3ef8c21ecea8180b4e02"}
+
+
+def built(version: str, folder: Path) -> Path:
+    """The command `bds` of a release, installed in a folder.  Skips the test in a tree without the release's commit."""
+    commit = COMMITS[version]
+    archive = subprocess.run(["git", "-C", ROOT, "archive", commit], capture_output=True)
+    if archive.returncode:
+        pytest.skip(f"no commit {commit} of version {version} here: {archive.stderr.decode().strip()}")
+    source, environment = folder / "source", folder / "environment"
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(source, filter="data")
+    run(sys.executable, "-m", "venv", "--without-pip", environment)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        environment / "bin" / "python",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+    ]
+    if dict(locked(source)).items() <= installed().items():
+        # what is here has the same versions: it is used in place of copies
+        [site] = environment.glob("lib/python*/site-packages")
+        (site / "here.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
+    else:
+        run(*pip, "--require-hashes", "--requirement", source / "requirements.lock")
+    run(*pip, "--no-deps", source)
+    return environment / "bin" / "bds"
+
+
+def locked(source: Path) -> Iterator[tuple[str, str]]:
+    """Names and versions of a lock file."""
+    for name, version in re.findall(r"^([\w.-]+)==([\w.+!]+)", (source / "requirements.lock").read_text(), re.MULTILINE):
+        yield name.lower(), version
+
+
+def installed() -> dict[str, str]:
+    return {re.sub(r"[-_.]+", "-", each.name).lower(): each.version for each in metadata.distributions()}
+
+
+def run(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, (command, done.stderr)
