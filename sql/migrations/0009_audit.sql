@@ -12,7 +12,9 @@ create table bds.server_audit (
     detail    jsonb not null,
     concerns  text[],
 
-    constraint ids_begin_with_1 check (id > 0)
+    -- the next id and time are computed from the last
+    constraint ids_begin_with_1_and_go_on check (id > 0 and id < 9223372036854775807),
+    constraint times_are_finite check (isfinite(at))
 );
 comment on table bds.server_audit is
     'Records of bds.audit that stay on this server: at home those of keys, users, places, and of companies as a whole';
@@ -38,7 +40,9 @@ create table bds.company_audit (
     -- no foreign key: its check would wait for bds.delete_company, which may wait for the session that writes the record
     primary key (company_id, id),
     unique (company_id, at),
-    constraint ids_begin_with_1 check (id > 0)
+    -- the next id and time are computed from the last
+    constraint ids_begin_with_1_and_go_on check (id > 0 and id < 9223372036854775807),
+    constraint times_are_finite check (isfinite(at))
 );
 comment on table bds.company_audit is 'Records of bds.audit that go with their company: of its hooks, mappers, logins, retention';
 comment on column bds.company_audit.company_id is 'The company';
