@@ -20,7 +20,9 @@ create function bds_audit.merged(first jsonb, second jsonb)
     language sql
     immutable
     return (
-        select first || second || coalesce(jsonb_object_agg(k, (first -> k) || (second -> k)) filter (where first ? k and second ? k), '{}')
+        select first || second || coalesce(
+            jsonb_object_agg(k, (first -> k) || (second -> k)) filter (where first ? k and second ? k), '{}'
+        )
         from unnest(array['old', 'new', 'hidden']) k
         having first -> 'caller' is not distinct from second -> 'caller'
             and not coalesce(first -> 'new' ?| array(select jsonb_object_keys(second -> 'old')), false)

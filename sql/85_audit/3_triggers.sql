@@ -29,7 +29,8 @@ begin
     loop
         statement := format('create or replace trigger %I ', watched.trigger) || case
             when watched.event = 'truncate' then format(
-                'before truncate on %s for each statement execute function bds_log.refuse_truncate(%L)', watched.relation, 'the audit'
+                'before truncate on %s for each statement execute function bds_log.refuse_truncate(%L)',
+                watched.relation, 'the audit'
             )
             else format(
                 'after %s on %s for each row%s execute function bds_log.audit(%L, %L, %L, %L)', watched.event, watched.relation,
