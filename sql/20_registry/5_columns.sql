@@ -16,19 +16,16 @@ begin
         into has_past using entity_name;
         at := case when has_past then at else '-infinity' end;
     end if;
-    with found as (
-        select a.attnum as ordinal, a.attname as column_name, a.type, a.expression from bds_registry.columns_of(table_name) a
-    ),
-    ended as (
-        update bds.column_history h
-        set until = at, is_lost = not exists (select from found f where f.ordinal = h.ordinal)
-        where h.entity = entity_name and h.until = 'infinity'
-            and (h.ordinal, h.column_name, h.type, h.expression) not in (table found)
-    )
+    update bds.column_history h
+    set until = at,
+        is_lost = not exists (select from bds_registry.columns_of(table_name) a where a.attnum = h.ordinal)
+    where h.entity = entity_name and h.until = 'infinity' and (h.ordinal, h.column_name, h.type, h.expression) not in (
+        select a.attnum, a.attname, a.type, a.expression from bds_registry.columns_of(table_name) a
+    );
     insert into bds.column_history (entity, ordinal, since, column_name, type, expression)
-    select entity_name, f.ordinal, at, f.column_name, f.type, f.expression
-    from found f
-    where (f.ordinal, f.column_name, f.type, f.expression) not in (
+    select entity_name, a.attnum, at, a.attname, a.type, a.expression
+    from bds_registry.columns_of(table_name) a
+    where (a.attnum, a.attname, a.type, a.expression) not in (
         select h.ordinal, h.column_name, h.type, h.expression
         from bds.column_history h
         where h.entity = entity_name and h.until = 'infinity'

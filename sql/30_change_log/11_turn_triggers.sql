@@ -121,8 +121,12 @@ as $$
 begin
     raise exception using
         errcode = 'BD004',
-        message = format('%I.%I cannot be truncated: the change log would miss its rows', tg_table_schema, tg_table_name),
+        message = format(
+            '%I.%I cannot be truncated: %s would miss its rows', tg_table_schema, tg_table_name,
+            coalesce(tg_argv[0], 'the change log')
+        ),
         hint = 'use delete';
 end
 $$;
-comment on function bds_log.refuse_truncate() is 'Statement trigger: refuses truncate';
+comment on function bds_log.refuse_truncate() is
+    'Statement trigger: refuses truncate, for the log that its argument names (without: the change log)';

@@ -19,12 +19,18 @@ create function bds_audit.merged(first jsonb, second jsonb)
     returns jsonb
     language sql
     immutable
-    return first || second || (
-        select coalesce(jsonb_object_agg(k, (first -> k) || (second -> k)), '{}')
+    return (
+        select first || second || coalesce(
+            jsonb_object_agg(k, (first -> k) || (second -> k)) filter (where first ? k and second ? k), '{}'
+        )
         from unnest(array['old', 'new', 'hidden']) k
-        where first ? k and second ? k
+        having first -> 'caller' is not distinct from second -> 'caller'
+            and not coalesce(first -> 'new' ?| array(select jsonb_object_keys(second -> 'old')), false)
+            -- of either order only where no value is told twice
+            and coalesce(bool_and((first -> k) || (second -> k) = (second -> k) || (first -> k)) filter (where k <> 'hidden'), true)
     );
-comment on function bds_audit.merged(jsonb, jsonb) is 'The details of two records about the same object as those of one';
+comment on function bds_audit.merged(jsonb, jsonb) is
+    'The details of two records about the same object as those of one; null if that would lose a value, or the order of two';
 
 create function bds_audit.note(company text, action text, object text, detail jsonb, concerns text[] default null)
     returns void
@@ -34,18 +40,20 @@ declare
     -- of a company that lives elsewhere only the server can have a record
     is_here boolean := exists (select from bds.residents r where r.company_id = company);
     target  text := case when is_here then company else '' end;
+    about   text[] := case when not is_here and company <> '' then array[company] else concerns end;
 begin
     detail := detail || bds_audit.caller();
-    -- a hook is made with its secret, an entity with its columns, a company with its place: one record
+    -- A hook is made with its secret, an entity with its columns, a company with its place: one record, unless another act came
+    -- between them.
     update bds.audit_pending p set detail = bds_audit.merged(p.detail, note.detail)
-    where p.chain = target and p.object = note.object and p.action = note.action
-        and note.action in ('create', 'delete', 'register', 'unregister');
+    where p.number = (select max(o.number) from bds.audit_pending o where o.chain = target and o.object = note.object)
+        and note.action in ('create', 'delete', 'register', 'unregister')
+        and not exists (select from bds.audit_pending o where o.number >= p.number and o.action <> note.action)
+        and p.actor = bds_impl.actor() and p.concerns is not distinct from about
+        and bds_audit.merged(p.detail, note.detail) is not null;
     if not found then
         insert into bds.audit_pending (chain, actor, action, object, detail, concerns)
-        values (
-            target, bds_impl.actor(), action, object, detail,
-            case when not is_here and company <> '' then array[company] else concerns end
-        );
+        values (target, bds_impl.actor(), action, object, detail, about);
     end if;
 end
 $$;
@@ -57,24 +65,30 @@ create function bds_audit.number(this bds.audit_pending)
     returns void
     language plpgsql
 as $$
+declare
+    last  record;
+    tried bigint;
 begin
-    if this.chain <> '' and not exists (select from bds.companies c where c.id = this.chain) then
-        this.concerns := array[this.chain];  -- it was deleted in this transaction
-        this.chain := '';
-    end if;
     -- A concurrent session may give the id first: the insert waits for its commit, and the next round takes the id after it.
     loop
         if this.chain = '' then
+            select coalesce(max(a.id), 0) as id, max(a.at) as at into last from bds.server_audit a;
+        else
+            select coalesce(max(a.id), 0) as id, max(a.at) as at into last from bds.company_audit a where a.company_id = this.chain;
+        end if;
+        if last.id = tried then
+            raise exception using
+                errcode = 'XX001', message = format('no record can follow record %s of bds.audit, of %s', last.id, last.at);
+        end if;
+        tried := last.id;
+        last.at := greatest(clock_timestamp(), last.at + interval '1 microsecond');
+        if this.chain = '' then
             insert into bds.server_audit (id, at, actor, db_user, action, object, detail, concerns)
-            select coalesce(max(l.id), 0) + 1, greatest(clock_timestamp(), max(l.at) + interval '1 microsecond'),
-                this.actor, this.db_user, this.action, this.object, this.detail, this.concerns
-            from (select a.id, a.at from bds.server_audit a order by a.id desc limit 1) l
+            values (last.id + 1, last.at, this.actor, this.db_user, this.action, this.object, this.detail, this.concerns)
             on conflict do nothing;
         else
             insert into bds.company_audit (company_id, id, at, actor, db_user, action, object, detail)
-            select this.chain, coalesce(max(l.id), 0) + 1, greatest(clock_timestamp(), max(l.at) + interval '1 microsecond'),
-                this.actor, this.db_user, this.action, this.object, this.detail
-            from (select a.id, a.at from bds.company_audit a where a.company_id = this.chain order by a.id desc limit 1) l
+            values (this.chain, last.id + 1, last.at, this.actor, this.db_user, this.action, this.object, this.detail)
             on conflict do nothing;
         end if;
         exit when found;
@@ -94,7 +108,10 @@ create or replace function bds_log.number_audit()
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- every row that can be seen is of this transaction; in this order, so that sessions with records in two chains cannot deadlock
+    -- every row that can be seen is of this transaction, and so was the deletion of a company
+    update bds.audit_pending p set chain = '', concerns = array[p.chain]
+    where p.chain <> '' and not exists (select from bds.companies c where c.id = p.chain);
+    -- in this order, so that sessions with records in two chains cannot deadlock
     perform bds_audit.number(p) from (select * from bds.audit_pending o order by o.chain, o.number) p;
     delete from bds.audit_pending;
     return null;

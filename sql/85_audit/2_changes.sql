@@ -17,14 +17,16 @@ comment on function bds_audit.shown(jsonb) is
 create function bds_audit.action_of(kind text, op text, before jsonb, after jsonb)
     returns text
     language sql
-    immutable
+    stable
     return case
-        when kind = 'entity' then case op when 'DELETE' then 'unregister' else 'register' end
+        when kind = 'entity' and op = 'DELETE'
+            and not exists (select from bds.entities e where e.name in (before ->> 'entity', before ->> 'name')) then 'unregister'
+        when kind = 'entity' then 'register'
         when coalesce(after, before) ? 'phase' and (op = 'UPDATE' or op = 'INSERT' and after ->> 'phase' is not null) then 'move'
         when op = 'INSERT' then 'create'
         when op = 'DELETE' or (before ->> 'deleted_at' is null and after ->> 'deleted_at' is not null) then 'delete'
         when before ->> 'revoked_at' is null and after ->> 'revoked_at' is not null then 'revoke'
-        when kind = 'hook' and after ? 'secret' then 'rotate'
+        when kind = 'hook' and before ->> 'secret' <> after ->> 'secret' then 'rotate'
         else 'update'
     end;
 comment on function bds_audit.action_of(text, text, jsonb, jsonb) is 'What a change of a row is called';
@@ -48,53 +50,62 @@ create function bds_audit.column_of(this jsonb)
     returns jsonb
     language sql
     immutable
-    return jsonb_build_object('entity', this -> 'entity') || case
-        when this ->> 'until' = 'infinity' then jsonb_build_object('column ' || (this ->> 'column_name'), this -> 'type')
-        else '{}'
-    end;
+    strict
+    return jsonb_build_object(
+        'entity', this -> 'entity',
+        concat('column ', this ->> 'column_name', ' until ' || nullif(this ->> 'until', 'infinity')),
+        jsonb_strip_nulls(this - '{entity,column_name,until}'::text[] || jsonb_build_object(
+            'expression', nullif(this ->> 'expression', ''), 'is_lost', nullif(this -> 'is_lost', 'false')
+        ))
+    );
 comment on function bds_audit.column_of(jsonb) is
-    'A row of bds.column_history as what it tells of its entity: {"column code": "text"}';
+    'A row of bds.column_history as what it tells of its entity: {"entity": ..., "column code": {"type": "text", ...}}';
 
-create function bds_audit.note_change(
-    kind text, named text[], shown text[], hidden text[], op text, before jsonb, after jsonb
-)
+create function bds_audit.note_change(kind text, named text[], hidden text[], state text[], op text, before jsonb, after jsonb)
     returns void
     language plpgsql
 as $$
 declare
-    this    jsonb := coalesce(after, before);
-    changed text[] := array(select c from unnest(shown || hidden) c where before ->> c is distinct from after ->> c);
-    detail  jsonb;
-    company text := case
-        when kind in ('hook', 'mapper', 'login') then this ->> 'company_id'
-        when kind = 'company' and op = 'UPDATE' and 'log_retention' = any (changed) then this ->> 'id'
-        else ''
+    this      jsonb := coalesce(after, before);
+    changed   text[] := array(
+        select c from jsonb_object_keys(coalesce(before, '{}') || this) c
+        where c <> all (state) and before ->> c is distinct from after ->> c
+    );
+    detail    jsonb;
+    companies text[] := case
+        -- what goes from one company to another is told to both
+        when kind in ('hook', 'mapper', 'login') then array[before ->> 'company_id', after ->> 'company_id']
+        when kind = 'company' and op = 'UPDATE' and 'log_retention' = any (changed) then array[this ->> 'id']
+        else array['']
     end;
 begin
     select jsonb_strip_nulls(jsonb_build_object(
-        'hidden', (select jsonb_agg(c) from unnest(changed) c where c = any (hidden) and op <> 'DELETE')
+        'hidden', (select jsonb_agg(c order by c) from unnest(changed) c where c = any (hidden) and op <> 'DELETE')
     )) || coalesce(jsonb_object_agg(v.side, v.columns) filter (where v.columns is not null), '{}')
     into detail
     from (
         select s.side, jsonb_object_agg(c, bds_audit.shown(s.row -> c) order by c) as columns
         from (values ('old', before), ('new', after)) s (side, row)
         cross join unnest(changed) c
-        where s.row ? c and c <> all (hidden) and (op = 'UPDATE' or s.row ->> c is not null)
+        where s.row ? c and c <> all (hidden)
+            -- object and company tell these
+            and (op = 'UPDATE' or s.row ->> c is not null and c <> all (named || array['company_id']))
         group by s.side
     ) v;
     perform bds_audit.note(
-        company, bds_audit.action_of(kind, op, before, after),
+        t.company, bds_audit.action_of(kind, op, before, after),
         concat_ws(' ', kind, (select string_agg(this ->> n, '/') from unnest(named) n)), detail,
         case when before is null or after is null then bds_audit.concerned(this)
             -- null, which is every one, if either side is
             else (select array_agg(distinct c) from unnest(bds_audit.concerned(before) || bds_audit.concerned(after)) c
                 where bds_audit.concerned(before) is not null and bds_audit.concerned(after) is not null) end
-    );
+    )
+    from (select distinct c from unnest(companies) c where c is not null) t (company);
 end
 $$;
 comment on function bds_audit.note_change(text, text[], text[], text[], text, jsonb, jsonb) is
-    'Notes the change of a row: named are the columns that name it, shown those that its record tells, hidden those of which it '
-    'tells that they have changed';
+    'Notes the change of a row: named are the columns that name it, hidden those of which its record tells only that they have '
+    'changed, state those that are not of administration; it tells all others';
 
 create or replace function bds_log.audit()
     returns trigger
@@ -108,7 +119,6 @@ as $$
 declare
     before jsonb;
     after  jsonb;
-    shown  text[] := tg_argv[2];
 begin
     if tg_op <> 'INSERT' then
         before := to_jsonb(old);
@@ -117,11 +127,11 @@ begin
         after := to_jsonb(new);
     end if;
     if tg_relid = 'bds.column_history'::regclass then
-        before := bds_audit.column_of(before);
-        after := bds_audit.column_of(after);
-        shown := array(select k from jsonb_object_keys(coalesce(before, '{}') || after) k where k <> 'entity');
+        select bds_audit.column_of(before), bds_audit.column_of(after) into before, after;
     end if;
-    perform bds_audit.note_change(tg_argv[0], tg_argv[1]::text[], shown, tg_argv[3]::text[], tg_op, before, after);
+    perform bds_audit.note_change(
+        tg_argv[0], tg_argv[1]::text[], tg_argv[2]::text[], tg_argv[3]::text[], tg_op, before, after
+    );
     return null;
 end
 $$;

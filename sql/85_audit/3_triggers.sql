@@ -1,5 +1,5 @@
--- The tables of administration, and the columns whose change is one.  Last use, health, positions and times are not among them: a
--- statement that sets only those fires no trigger.
+-- The tables of administration.  Each column of theirs is one, but those named here as the state of the service: last use, health,
+-- positions, the steps of a move, times of changes.  A statement that changes only those notes nothing.
 
 do $do$
 declare
@@ -8,47 +8,47 @@ declare
     known     text;
 begin
     for watched in
-        with tables (name, kind, named, shown, hidden, events) as (values
-            ('api_keys', 'key', '{id}', '{name,tenant_id,companies,scopes,expires_at,revoked_at,actor}', '{hash}',
-                'insert update delete'),
-            ('users', 'user', '{email}', '{email,companies,is_administrator}', '{password_hash}', 'insert update delete'),
-            ('company_logins', 'login', '{role_name}', '{role_name,company_id}', '{}', 'insert update delete'),
-            ('hooks', 'hook', '{id}', '{entity,url,action,filter,columns,allow_in_change_set,disabled,deleted_at}', '{}',
-                'insert update delete'),
-            ('hook_secrets', 'hook', '{hook_id}', '{}', '{secret,previous}', 'insert update delete'),
-            ('mappers', 'mapper', '{name}', '{name,format,text}', '{}', 'insert update delete'),
-            ('companies', 'company', '{id}', '{id,tenant_id,log_retention}', '{}', 'insert update delete'),
-            ('settings', 'settings', '{}', '{log_retention,log_archive,place}', '{}', 'update'),
-            ('places', 'place', '{name}', '{name,is_draining}', '{url,secret}', 'insert update delete'),
-            ('directory', 'company', '{company_id}', '{place,source,target}', '{}', 'insert update delete'),
-            ('entities', 'entity', '{name}', '{table_name,singular,parent_navigation,collection}', '{}', 'insert update delete'),
-            ('column_history', 'entity', '{entity}', '{column_name,type,until}', '{}', 'insert update')
+        with tables (name, kind, named, hidden, state) as (values
+            ('api_keys', 'key', '{id}', '{hash}', '{last_used_at}'),
+            ('users', 'user', '{email}', '{password_hash}', '{last_login_at}'),
+            ('company_logins', 'login', '{role_name}', '{}', '{}'),
+            ('hooks', 'hook', '{id}', '{}', '{since_id,problem,disabled_for,catalog_version,updated_at}'),
+            ('hook_secrets', 'hook', '{hook_id}', '{secret,previous}', '{}'),
+            ('mappers', 'mapper', '{name}', '{}', '{updated_at}'),
+            ('companies', 'company', '{id}', '{}', '{}'),
+            ('settings', 'settings', '{}', '{}', '{}'),
+            ('places', 'place', '{name}', '{url,secret}', '{}'),
+            ('directory', 'company', '{company_id}', '{}', '{phase,changed_at}'),
+            ('entities', 'entity', '{name}', '{}', '{}'),
+            ('column_history', 'entity', '{entity}', '{}', '{}')
         )
         select t.*, e.event, ('bds.' || t.name)::regclass as relation, 'bds_audit_' || e.event as trigger,
-            (select string_agg(format('%I', c), ', ') from unnest(t.shown::text[] || t.hidden::text[]) c) as columns,
-            (select string_agg(format('old.%1$I is distinct from new.%1$I', c), ' or ')
-                from unnest(t.shown::text[] || t.hidden::text[]) c) as changes
-        from tables t cross join unnest(string_to_array(t.events, ' ')) e (event)
+            -- as text: to PostgreSQL 30 days are a month
+            format('(to_jsonb(old) - %1$L::text[]) <> (to_jsonb(new) - %1$L::text[])', t.state) as changes
+        from tables t cross join unnest('{insert,update,delete,truncate}'::text[]) e (event)
     loop
-        statement := format(
-            'create or replace trigger %I after %s on %s for each row%s execute function bds_log.audit(%L, %L, %L, %L)',
-            watched.trigger,
-            case when watched.event = 'update' then 'update of ' || watched.columns else watched.event end,
-            watched.relation,
-            case
-                -- maintenance removes a previous secret that no longer signs
-                when watched.event = 'update' and watched.name = 'hook_secrets' then
-                    format(
-                        ' when ((%s) and (new.previous is not null or old.secret <> new.secret or old.ends_at > now()))',
-                        watched.changes
+        statement := format('create or replace trigger %I ', watched.trigger) || case
+            when watched.event = 'truncate' then format(
+                'before truncate on %s for each statement execute function bds_log.refuse_truncate(%L)',
+                watched.relation, 'the audit'
+            )
+            else format(
+                'after %s on %s for each row%s execute function bds_log.audit(%L, %L, %L, %L)', watched.event, watched.relation,
+                case
+                    -- maintenance removes a previous secret that no longer signs
+                    when watched.event = 'update' and watched.name = 'hook_secrets' then format(
+                        ' when (%s and ((to_jsonb(old) - %2$L::text[]) <> (to_jsonb(new) - %2$L::text[]) '
+                        'or (old.ends_at <= now() and new.previous is null and new.ends_at is null) is not true))',
+                        watched.changes, '{previous,ends_at}'
                     )
-                when watched.event = 'update' then format(' when (%s)', watched.changes)
-                -- maintenance deletes a hook that was deleted before
-                when watched.event = 'delete' and watched.name = 'hooks' then ' when (old.deleted_at is null)'
-                else ''
-            end,
-            watched.kind, watched.named, watched.shown, watched.hidden
-        );
+                    when watched.event = 'update' then format(' when (%s)', watched.changes)
+                    -- maintenance deletes a hook that was deleted before
+                    when watched.event = 'delete' and watched.name = 'hooks' then ' when (old.deleted_at is null)'
+                    else ''
+                end,
+                watched.kind, watched.named, watched.hidden, watched.state
+            )
+        end;
         select obj_description(t.oid, 'pg_trigger') into known
         from pg_trigger t where t.tgrelid = watched.relation and t.tgname = watched.trigger;
         -- each locks its table: only those that differ are made
