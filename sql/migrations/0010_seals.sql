@@ -50,7 +50,12 @@ create table bds.seal_positions (
     begun_at     timestamptz,
     verified_at  timestamptz,
 
-    primary key (company_id, log)
+    primary key (company_id, log),
+    -- an infinite time would end sealing or verifying; the id after each is computed
+    constraint times_are_finite check (isfinite(waits_since) and isfinite(begun_at) and isfinite(verified_at)),
+    constraint ids_have_a_next_one check (
+        sealed_id >= 0 and verified_id >= 0 and greatest(sealed_id, verified_id) < 9223372036854775807
+    )
 );
 comment on table bds.seal_positions is
     'How far each log is sealed and verified here. Whoever seals or lawfully changes records of a log has its row locked';
