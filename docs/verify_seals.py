@@ -1,7 +1,8 @@
 """Verifies the seals of a company with nothing but psycopg: python verify_seals.py CONNECTION COMPANY [changes|audit]
 
-Reads bds.changes or bds.audit, and bds.seals, as a member of bds_operator.  Prints a line for each range that is not simply right,
-as bds.verify_log does, and the head of the chain; exits with 1 if there is a fault.  security.md has the form of what is hashed.
+Reads tables, and bds.audit, as a member of bds_operator; detached months only as their owner.  Prints a line for each range that is
+not simply right, as bds.verify_log does, and the head of the chain; exits with 1 if there is a fault.  security.md has the form of
+what is hashed.
 """
 
 import hashlib
@@ -12,88 +13,154 @@ from collections import defaultdict
 import psycopg
 
 FAULTS = ("altered", "missing", "added", "chain")
+MOST = 10_000  # records of a range
 SEALS = """select first_id, last_id, generation, sealed_hash, key, content_hash, previous, hash from bds.seals
     where company_id = %s and log = %s order by first_id"""
-RECORDS = {
-    "changes": """select id, row_id, operation, change_set_id, extract(epoch from created_at), extract(epoch from last_updated_at),
-        transaction_id, row_hash, entity, actor, db_user, columns, old::text from bds.changes where company_id = %s order by id""",
-    "audit": """select id, extract(epoch from at), actor, db_user, action, object, concerns, detail::text from bds.audit
-        where company_id = %s and id is not null order by id""",
+SEALED = "select sealed_id from bds.seal_positions where company_id = %s and log = %s"
+LAST = {  # the id given last; no row: no such company
+    "changes": "select last_id from bds.clocks where company_id = %(company)s and departed_at is null",
+    "audit": """select coalesce(max(id), 0) from bds.audit where company_id = %(company)s
+        having %(company)s = '' or exists (select from bds.clocks where company_id = %(company)s and departed_at is null)""",
 }
+VALUES = {
+    "changes": """id, row_id, operation, change_set_id, extract(epoch from created_at), extract(epoch from last_updated_at),
+        transaction_id, row_hash, entity, actor, db_user, nullif(collections, '{}'), old::text""",
+    "audit": "id, extract(epoch from at), actor, db_user, action, object, concerns, detail::text",
+}
+LOGS = """select 'bds.change_log' union all select 'bds.change_archive' union all
+    select c.oid::regclass::text from pg_class c join pg_constraint k on k.conrelid = c.oid and k.conname = 'is_of_its_month'
+    where c.relnamespace = 'bds'::regnamespace
+        and (not c.relispartition or exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhdetachpending))"""
 NOTES = """select action, object, at, actor, detail from bds.audit
     where company_id = %s and action in ('erase', 'rename', 'expire') order by id nulls last, at"""
+MONTHS = """select to_char(month at time zone 'UTC', 'YYYY_MM'), first_id from bds.change_months
+    where company_id = %s order by month"""
+STANDS = """select name, d.is_divided or r.month is not null,
+        d.is_divided or coalesce(pg_partition_root(r.month) = 'bds.change_log'::regclass, false)
+    from unnest(%s::text[]) name cross join lateral (select to_regclass(format('bds.%%I', name)) as month) r
+    cross join (select partstrat = 'h' as is_divided from pg_partitioned_table where partrelid = 'bds.change_log'::regclass) d"""
 
 
 def form(log, record):
     """The text of a record: values between spaces, a text after its length in bytes, - for null."""
-    if log == "changes":
-        *plain, entity, actor, db_user, columns, old = record
-        names = columns[len(json.loads(old, parse_int=str, parse_float=str)) :] if plain[2] == "update" else []
-        parts = [*plain, *sized(entity, actor, db_user), json.dumps(names, ensure_ascii=False) if names else None, old]
-    else:
-        *plain, actor, db_user, action, thing, names, detail = record
-        parts = [*plain, *sized(actor, db_user, action, thing), names and json.dumps(names, ensure_ascii=False), detail]
+    *plain, names, last = record
+    texts = plain[-3 if log == "changes" else -4 :]
+    sized = [part for text in texts for part in (len(text.encode()), text)]
+    parts = [*plain[: -len(texts)], *sized, None if names is None else json.dumps(names, ensure_ascii=False), last]
     return " ".join("-" if part is None else str(part) for part in parts).encode()
 
 
-def sized(*texts):
-    return [part for text in texts for part in (len(text.encode()), text)]
+def noted(connection, company):
+    """What the audit has of changes: {first id: (before, after, kind, act) of a range}, and [(table, month, first id, last id)]."""
+    seals, expired = defaultdict(list), []
+    for action, thing, at, actor, detail in connection.execute(NOTES, (company,)):
+        detail = detail if isinstance(detail, dict) else {}
+        given = detail.get("seals")
+        for note in given if isinstance(given, list) and action != "expire" else []:
+            if isinstance(note, dict) and type(note.get("first_id")) in (int, float):
+                kind, act = "erased" if action == "erase" else "renamed", f"{action} of {thing} at {at} by {actor}"
+                seals[note["first_id"]].append((note.get("before"), note.get("after"), kind, act))
+        first, last, month = (detail.get(name) for name in ("first_id", "last_id", "month"))
+        if action == "expire" and thing == "changes" and type(first) is type(last) is int and 0 < first <= last < 2**63 - 1:
+            archive = "change_archive" if detail.get("archived") is True else None
+            table = archive or ("change_log" if detail.get("left") == "behind a gap" else None)
+            expired.append((table, month[:7].replace("-", "_") if isinstance(month, str) else None, first, last))
+    return seals, expired
+
+
+def dropped(connection, company, last, expired):
+    """The first id that is kept; and the ranges of ids before that are gone, as the audit says or with the month that had them."""
+    begun = connection.execute(MONTHS, (company,)).fetchall()
+    ends = [*(first for _, first in begun[1:]), last + 1]
+    months = {month: ("change_log", first, end - 1) for (month, first), end in zip(begun, ends, strict=True)}
+    months |= {month: (table, first, end) for table, month, first, end in expired if table and month is not None}
+    names = [f"change_log_{month}" for month, _ in begun] + [f"{table}_{month}" for month, (table, *_) in months.items()]
+    stands = {name: (there, attached) for name, there, attached in connection.execute(STANDS, (names,))}
+    firsts = []
+    for month, first in begun:
+        firsts = [*firsts, first] if stands[f"change_log_{month}"][1] else []
+    gone = [(first, end) for table, _, first, end in expired if not table]
+    gone += [(first, end) for month, (table, first, end) in months.items() if not stands[f"{table}_{month}"][0]]
+    return min(firsts, default=last + 1), gone
+
+
+def rest(ids, first, last, sealed, kept):
+    """Yield what is to be said of the ids after the last seal, of which `ids` has (id, number of records), as verify does."""
+    if sealed >= first:
+        yield "chain", first, sealed, "their seals are gone"
+    if kept > first:
+        yield "expired", first, kept - 1, "they were never sealed"
+    first, end, runs = max(first, kept), max(last, sealed), []
+    for id, number in ids:
+        if id >= first and runs and runs[-1][1] == id - 1 != last:
+            runs[-1][1] = id
+        elif id >= first:
+            runs.append([id, id])
+        if id >= first and number > 1:
+            yield "added", id, id, f"{number - 1} more records have this id"
+    yield from (("unsealed", start, stop, "they wait for bds.maintain()") for start, stop in runs if stop <= last)
+    for start, stop in [*runs, [end + 1, end + 1]]:
+        if first < start and first <= end:
+            yield "missing", first, min(start - 1, end), "they were not sealed yet, and are not there"
+        first = stop + 1
+    if ids and ids[-1][0] > last:
+        yield "added", min(id for id, _ in ids if id > last), ids[-1][0], "their ids are beyond the last one given"
 
 
 def verify(connection, company, log):
     """Yield (kind, first id, last id, detail) of each range that is not simply right, at last the head."""
-    notes, expired = defaultdict(list), []
-    for action, thing, at, actor, detail in connection.execute(NOTES, (company,)):
-        for note in detail.get("seals", []):
-            notes[note["first_id"]].append((note["before"], note["after"], action, f"{action} of {thing} at {at} by {actor}"))
-        if action == "expire" and "first_id" in detail:
-            expired.append((detail["first_id"], detail["last_id"]))
-    cursor, seals = connection.cursor(f"records of {log}"), connection.cursor(f"seals of {log}")
-    cursor.itersize = 2_000  # records in memory
-    records = iter(cursor.execute(RECORDS[log], (company,)))
-    record, last, previous = next(records, None), 0, None
-    first_kept = record[0] if record else 0
-    for first, end, generation, sealed, key, content, before, hash in seals.execute(SEALS, (company, log)):
-        said, size = defaultdict(list), end - first + 1
-        if first > last + 1:
-            yield "missing" if first > first_kept > 0 else "expired", last + 1, first - 1, "no seal has them"
-        while record and record[0] < first:
-            record = next(records, None)
-        number, ids, found = 0, set(), hashlib.sha256(key)
-        while record and record[0] <= end:
-            found.update(hashlib.sha256(form(log, record)).digest())
-            ids.add(record[0])
-            number, record = number + 1, next(records, None)
-        if not number and any(low <= first and end <= high for low, high in expired):
-            said["expired"].append("not in bds.changes, as the audit says")
-        elif len(ids) < size:
-            said["missing"].append(f"{size - len(ids)} of its {size} records are not there")
-        elif number == size and found.digest() != content:
+    found = connection.execute(LAST[log], {"company": company}).fetchone()
+    if found is None:
+        sys.exit(f"no such company here: {company}")
+    (last,), (sealed_id,) = found, connection.execute(SEALED, (company, log)).fetchone() or (0,)
+    notes, expired = noted(connection, company)
+    kept, gone = dropped(connection, company, last, expired) if log == "changes" else (1, [])
+    tables = [table for (table,) in connection.execute(LOGS)] if log == "changes" else ["bds.audit"]
+    some = " union all ".join(
+        f"select {VALUES[log]} from {table} where company_id = %s and id between %s and %s" for table in tables
+    )
+    end, previous = 0, None
+    for first, upto, generation, sealed, key, content, before, hash in connection.execute(SEALS, (company, log)).fetchall():
+        said, size = defaultdict(list), upto - first + 1
+        if first > end + 1:
+            yield "missing" if log == "audit" or first > kept else "expired", end + 1, first - 1, "no seal has them"
+        asked = (company, first, upto) * len(tables)
+        records = connection.execute(f"{some} order by 1", asked).fetchall() if size <= MOST else []
+        ids = {record[0] for record in records}
+        hashes = (hashlib.sha256(form(log, record)).digest() for record in records)
+        if len(ids) < size <= MOST:
+            is_gone = not ids and upto < kept and all(any(low <= id <= high for low, high in gone) for id in range(first, upto + 1))
+            said["expired" if is_gone else "missing"].append(f"{size - len(ids)} of its {size} records are not there")
+        elif len(records) == size and hashlib.sha256(key + b"".join(hashes)).digest() != content:
             said["altered"].append("its records are not as they were sealed")
-        if number > len(ids):
-            said["added"].append(f"{number - len(ids)} more records have an id of its range")
+        if len(records) > len(ids):
+            said["added"].append(f"{len(records) - len(ids)} more records have an id of its range")
         led = sealed.hex()
-        for since, until, action, act in notes[first] if sealed != content and log == "changes" else []:
+        for since, until, kind, act in notes[first] if sealed != content and log == "changes" else []:
             if since != led:
                 break
             led = until
-            said["erased" if action == "erase" else "renamed"].append(act)
+            said[kind].append(act)
         if led != content.hex():
             said["altered"].append("the audit does not lead from its sealed_hash to its content_hash")
         text = (
-            f"{len(company.encode())} {company} {log} {first} {end} {generation} {sealed.hex()} {before.hex() if before else '-'}"
+            f"{len(company.encode())} {company} {log} {first} {upto} {generation} {sealed.hex()} {before.hex() if before else '-'}"
         )
-        if hashlib.sha256(text.encode()).digest() != hash or before != previous or first <= last or size > 10_000:
+        if hashlib.sha256(text.encode()).digest() != hash or before != previous or first <= end or size > MOST:
             said["chain"].append("its hash is not that of its values, or it does not follow the seal before")
-        yield from ((kind, first, end, "; ".join(details)) for kind, details in sorted(said.items()))
-        last, previous = end, hash
-    if record:
-        yield "unsealed", record[0], [record[0], *(later[0] for later in records)][-1], "they wait for bds.maintain()"
-    yield "head", last, last, previous.hex() if previous else "none"
+        yield from ((kind, first, upto, "; ".join(details)) for kind, details in sorted(said.items()))
+        end, previous = upto, hash
+    some = " union all ".join(f"select id from {table} where company_id = %s and id > %s" for table in tables)
+    asked = (company, min(max(end + 1, kept) - 1, last)) * len(tables)
+    ids = connection.execute(f"select id, count(*) from ({some}) l group by id order by id", asked).fetchall()
+    yield from rest(ids, end + 1, last, sealed_id, kept)
+    yield "head", end, end, previous.hex() if previous else "none"
 
 
 if __name__ == "__main__":
-    url, company, log = (*sys.argv[1:], "changes")[:3]
+    url, company, log = (*sys.argv[1:], "changes")[:3] if len(sys.argv) in (3, 4) else ("", "", "")
+    if log not in LAST:
+        sys.exit("usage: python verify_seals.py CONNECTION COMPANY [changes|audit]")
     with psycopg.connect(url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         faults = 0

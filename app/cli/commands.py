@@ -174,7 +174,7 @@ def examine_database(options: argparse.Namespace, config: Config) -> int:
         for place in away:
             stdio.message(f"bds: {place} cannot be reached: its heads are missing")
         return FAILED if away else 0
-    kept = heads.read_heads(Path(options.head).read_text(encoding="utf-8"), options.head) if options.head else []
+    kept = heads.read_heads(Path(options.head).read_bytes(), options.head) if options.head else []
     problems, compared = doctor.examine(urls, options.deep)
     problems += [dict.fromkeys(doctor.COLUMNS) | problem for problem in heads.missing_heads(urls, kept, options.head)]
     stdio.write((doctor.as_json if options.json else doctor.as_text)(problems, compared))

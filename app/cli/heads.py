@@ -33,6 +33,8 @@ IS_THERE = (
     " exists (select from bds.residents where company_id = %s)"
 )
 HASH = re.compile(r"[0-9a-f]{64}")
+SLUG = re.compile(r"[a-z0-9_-]{1,63}")  # of a company or place
+OBJECT = "an object of JSON as bds doctor --print-heads writes it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,32 +75,52 @@ def _reached(urls: Mapping[str, str], away: list[str]) -> Iterator[tuple[str, ps
             yield place, connection
 
 
-def read_heads(text: str, name: str) -> list[Head]:
+def read_heads(content: bytes, name: str) -> list[Head]:
     """The heads of a file.  Raises ServiceError, which tells the first line that is none, and for a file without any."""
-    heads = [head for number, line in enumerate(text.splitlines(), 1) for head in _read_line(line, number, name)]
+    lines = content.removesuffix(b"\n").split(b"\n") if content else []
+    heads = [head for number, line in enumerate(lines, 1) for head in _read_line(line, number, name)]
     if not heads:
         raise ServiceError("malformed_request", f"{name} has no head: expected what bds doctor --print-heads writes")
     return heads
 
 
-def _read_line(line: str, number: int, name: str) -> Iterator[Head]:
+def _read_line(line: bytes, number: int, name: str) -> Iterator[Head]:
     try:
-        found = json.loads(line)
-    except ValueError:
-        found = None
-    heads = [("changes", found), ("audit", found.get("audit"))] if isinstance(found, dict) else []
-    given = [(log, head) for log, head in heads if head is not None and not _is_empty(head)]
-    if not given or not isinstance(found.get("company"), str) or not all(_is_head(head) for _, head in given):
-        raise ServiceError(
-            "malformed_request",
-            f"{name}, line {number}: expected a head as bds doctor --print-heads writes it, got {line[:40]!r}",
-        )
-    place = found.get("place") or HOME
-    yield from (Head(number, place, found["company"], log, head["version"], head["hash"]) for log, head in given)
+        found = json.loads(line.decode())
+        expected = _expected(found)
+    except UnicodeDecodeError:
+        expected = "text in UTF-8"
+    except (ValueError, RecursionError):
+        expected = OBJECT
+    if expected:
+        message = f"{name}, line {number}: expected {expected}, got {repr(line[:40])[1:]}"
+        raise ServiceError("malformed_request", message)
+    for log, head in (("changes", found), ("audit", found.get("audit"))):
+        if not _is_empty(head):
+            yield Head(number, found.get("place", HOME), found["company"], log, head["version"], head["hash"])
+
+
+def _expected(found: Any) -> str | None:
+    """What a line would have to be of which this was read; None if it is that."""
+    if not isinstance(found, dict):
+        return OBJECT
+    company, audit = found.get("company"), found.get("audit")
+    if not isinstance(company, str) or (company and not SLUG.fullmatch(company)):
+        return "as company the id of one, or an empty text"
+    place = found.get("place", HOME)
+    if not isinstance(place, str) or not SLUG.fullmatch(place):
+        return "as place the name of one"
+    for head, of in ((found, ""), (audit, " of audit")):
+        if not _is_empty(head) and not _is_head(head):
+            return f"a version from 1 and a hash of 64 hexadecimal digits{of}"
+    if _is_empty(found) and _is_empty(audit):
+        return "a version and a hash, or an audit with them"
+    more = found.keys() - {"company", "version", "hash", "place", "audit"} or (audit or {}).keys() - {"version", "hash"}
+    return f"{OBJECT} with nothing else" if more else None
 
 
 def _is_empty(head: Any) -> bool:
-    return isinstance(head, dict) and head.get("version") is None and head.get("hash") is None
+    return head is None or (isinstance(head, dict) and head.get("version") is None and head.get("hash") is None)
 
 
 def _is_head(head: Any) -> bool:

@@ -46,6 +46,7 @@ begin
         perform bds_change_log.require_attached(name, parent);
         return;
     end if;
+    perform bds_change_log.forget_month(month, parent);
     -- A table that is attached locks the log less than one that is created in it: readers and writers go on.  The CHECK lets the
     -- month be attached to the archive without being read.
     execute bds_impl.fill(
@@ -66,44 +67,44 @@ alter table bds.{parent:I} attach partition bds.{name:I} for values from ({start
     perform brin_desummarize_range(i.indexrelid, 0)
     from pg_index i join pg_class c on c.oid = i.indexrelid join pg_am a on a.oid = c.relam
     where i.indrelid = to_regclass('bds.' || name) and a.amname = 'brin';
-    if parent = 'change_log' then
-        perform bds_change_log.forget_month(month);
-    end if;
 end
 $$;
 comment on function bds_change_log.make_month(timestamptz, text) is
     'Creates a partition of the change log or of its archive, for the month that begins at that time (UTC), unless a table has '
     'its name';
 
-create function bds_change_log.forget_month(month timestamptz)
+create function bds_change_log.forget_month(month timestamptz, parent text)
     returns void
     language plpgsql
-    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
 as $$
 #variable_conflict use_column
+declare
+    this text;
 begin
-    if not exists (select from bds.change_months m where m.month = forget_month.month) then
-        return;
+    for this in
+        select m.company_id from bds.change_months m where parent = 'change_log' and m.month = forget_month.month
+        union
+        select a.company_id from bds.company_audit a
+        where a.action = 'expire' and a.object = 'changes' and a.detail -> 'month' = to_jsonb(forget_month.month)
+    loop
+        perform bds_seals.note_months(this, month, parent, 'by hand');
+    end loop;
+    if parent = 'change_log' and exists (select from bds.change_months m where m.month = forget_month.month) then
+        -- a company whose last change was in this month has written nothing since: its next change is the first one that is kept
+        update bds.change_months m set first_id = c.last_id + 1
+        from bds.clocks c
+        where m.month = forget_month.month and c.company_id = m.company_id and c.month = m.month;
+        delete from bds.change_months m
+        using bds.change_months lost join bds.clocks c on c.company_id = lost.company_id
+        where lost.month = forget_month.month and m.company_id = lost.company_id and m.month <= lost.month
+            and not (m.month = lost.month and c.month = lost.month);
     end if;
-    perform bds_audit.note(
-        r.company_id, 'expire', 'changes',
-        jsonb_build_object('month', m.month, 'left', 'by hand') || bds_change_log.ids_of_month(m, true)
-    )
-    from bds.change_months m join bds.residents r on r.company_id = m.company_id
-    where m.month = forget_month.month and exists (select from bds.seals s where s.company_id = m.company_id and s.log = 'changes');
-    -- a company whose last change was in this month has written nothing since: its next change is the first one that is kept
-    update bds.change_months m set first_id = c.last_id + 1
-    from bds.clocks c
-    where m.month = forget_month.month and c.company_id = m.company_id and c.month = m.month;
-    delete from bds.change_months m
-    using bds.change_months lost join bds.clocks c on c.company_id = lost.company_id
-    where lost.month = forget_month.month and m.company_id = lost.company_id and m.month <= lost.month
-        and not (m.month = lost.month and c.month = lost.month);
 end
 $$;
-comment on function bds_change_log.forget_month(timestamptz) is
-    'Notes that a month whose partition was dropped is made again: of companies that had changes in it, neither these nor any '
-    'earlier ones are kept';
+comment on function bds_change_log.forget_month(timestamptz, text) is
+    'Notes that a month is about to be made again that was dropped from the log, or from its archive: of companies that had '
+    'changes in a month of the log, neither these nor any earlier ones are kept';
 
 create function bds_change_log.make_months(ahead int default 3)
     returns bigint

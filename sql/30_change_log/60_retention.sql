@@ -47,13 +47,13 @@ $$;
 comment on function bds_change_log.retention_of(interval) is
     'The retention of a company; for null, that of companies without their own';
 
-create function bds_change_log.ids_of_month(this bds.change_months, earlier boolean)
+create function bds_change_log.ids_of_month(this bds.change_months)
     returns jsonb
     language sql
     stable
 as $$
     select jsonb_build_object(
-        'first_id', case when earlier then min(m.first_id) filter (where m.month <= this.month) else this.first_id end,
+        'first_id', this.first_id,
         'last_id', coalesce(
             min(m.first_id) filter (where m.month > this.month),
             (select c.last_id + 1 from bds.clocks c where c.company_id = this.company_id)
@@ -61,8 +61,8 @@ as $$
     )
     from bds.change_months m where m.company_id = this.company_id;
 $$;
-comment on function bds_change_log.ids_of_month(bds.change_months, boolean) is
-    'The first and last change of a company in a month, or in that and earlier months: {first_id, last_id}';
+comment on function bds_change_log.ids_of_month(bds.change_months) is
+    'The first and last change of a company in a month: {first_id, last_id}';
 
 create function bds_change_log.expire_changes()
     returns bigint
@@ -106,12 +106,13 @@ begin
             -- while the company is moved its records are written where it lives
             perform bds_audit.note(
                 r.company_id, 'expire', 'changes',
-                jsonb_build_object('month', expired.month, 'records', records) || bds_change_log.ids_of_month(m, true)
+                jsonb_build_object('month', expired.month, 'records', records) || bds_change_log.ids_of_month(m)
             )
             from bds.residents r join bds.change_months m on m.company_id = r.company_id and m.month = expired.month
             where r.company_id = expired.company_id;
             -- Earlier months, which are expired for every company, may have to stay for a while, for a session that reads them or
             -- for hooks of others: what is before a gap is not kept, though it is there.
+            perform bds_seals.note_months(expired.company_id, expired.month, 'change_log', 'by hand');
             delete from bds.change_months m where m.company_id = expired.company_id and m.month <= expired.month;
             delete from bds.counted_change_sets s
             where s.company_id = expired.company_id and s.last_at < expired.month + interval '1 month';
@@ -154,7 +155,7 @@ begin
         perform bds_audit.note('', 'expire', 'changes', jsonb_build_object('month', month.starts, 'archived', archives));
         perform bds_audit.note(
             r.company_id, 'expire', 'changes',
-            jsonb_build_object('month', month.starts, 'archived', archives) || bds_change_log.ids_of_month(m, false)
+            jsonb_build_object('month', month.starts, 'archived', archives) || bds_change_log.ids_of_month(m)
         )
         from bds.change_months m join bds.residents r on r.company_id = m.company_id
         where m.month = month.starts and exists (select from bds.seals s where s.company_id = m.company_id and s.log = 'changes');
@@ -177,7 +178,9 @@ declare
     archived text := bds_change_log.partition_of(starts, 'change_archive');
     is_first boolean := to_regclass('bds.' || archived) is null;
 begin
-    if not is_first then  -- changes of that month were restored after it had been archived
+    if is_first then
+        perform bds_change_log.forget_month(starts, 'change_archive');
+    else  -- changes of that month were restored after it had been archived
         perform bds_change_log.require_attached(archived, 'change_archive');
         execute format('with moved as (delete from %s returning *) insert into bds.change_archive select * from moved', partition);
     end if;

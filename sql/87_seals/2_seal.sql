@@ -127,7 +127,9 @@ begin
     end if;
     while first <= last and clock_timestamp() < ends_at loop
         position.waits_since := bds_seals.time_of(company, log, first);
-        exit when last - first + 1 < bds_seals.most() and position.waits_since > clock_timestamp() - age;
+        -- a time in the future would put off sealing until then
+        exit when last - first + 1 < bds_seals.most()
+            and position.waits_since > clock_timestamp() - age and position.waits_since <= clock_timestamp();
         upto := bds_seals.seal_range(company, log, first, bds_seals.end_of_range(company, log, first, last));
         if upto is null then
             problem := format(
@@ -165,7 +167,8 @@ as $$
     ) w
     left join bds.seal_positions p on p.company_id = w.company_id and p.log = w.log
     where w.last_id > coalesce(p.sealed_id, 0) and (
-        p.waits_since is null or p.waits_since <= clock_timestamp() - age or w.last_id - p.sealed_id >= bds_seals.most()
+        p.waits_since is null or p.waits_since <= clock_timestamp() - age or p.waits_since > clock_timestamp()
+        or w.last_id - p.sealed_id >= bds_seals.most()
     )
     order by p.waits_since nulls first;
 $$;

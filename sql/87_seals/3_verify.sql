@@ -6,41 +6,83 @@ create function bds_seals.ids_of(detail jsonb)
     immutable
 as $$
 begin
-    return int8range((detail ->> 'first_id')::bigint, (detail ->> 'last_id')::bigint, '[]');
+    return case
+        when jsonb_typeof(detail -> 'first_id') = 'number' and jsonb_typeof(detail -> 'last_id') = 'number'
+            and detail -> 'first_id' > '0'
+        then int8range((detail ->> 'first_id')::bigint, (detail ->> 'last_id')::bigint, '[]')
+    end;
 exception when data_exception then
     return null;
 end
 $$;
 comment on function bds_seals.ids_of(jsonb) is 'The ids that a record of the audit names; null: they are none';
 
+create function bds_seals.expiries(company text)
+    returns table (number bigint, parent text, month text, ids int8range)
+    language sql
+    stable
+as $$
+    select row_number() over (order by a.id nulls last, a.at),
+        case
+            when a.detail -> 'archived' = 'true' then 'change_archive'
+            when a.detail -> 'left' = '"behind a gap"' then 'change_log'
+        end,
+        case when jsonb_typeof(a.detail -> 'month') = 'string' then replace(left(a.detail ->> 'month', 7), '-', '_') end,
+        bds_seals.ids_of(a.detail)
+    from (
+        select c.id, c.at, c.action, c.object, c.detail from bds.company_audit c where c.company_id = company
+        union all
+        select null, p.at, p.action, p.object, p.detail from bds.audit_pending p where p.chain = company  -- of this transaction
+    ) a
+    where a.action = 'expire' and a.object = 'changes' and bds_seals.ids_of(a.detail) is not null;
+$$;
+comment on function bds_seals.expiries(text) is
+    'The changes that have left the log according to the audit, in the order of its records. parent: the month that has them has '
+    'not been dropped but is one of the archive, or still one of the log, with a gap behind it; null: they are gone';
+
 create function bds_seals.noted_expiries(company text)
     returns int8multirange
     language sql
     stable
 as $$
-    select coalesce(range_agg(bds_seals.ids_of(a.detail)), '{}')
-    from bds.company_audit a
-    where a.company_id = company and a.action = 'expire' and a.object = 'changes'
-        and a.detail ->> 'archived' is distinct from 'true';
+    select coalesce(range_agg(e.ids), '{}') from bds_seals.expiries(company) e where e.parent is null;
 $$;
-comment on function bds_seals.noted_expiries(text) is 'The changes that have expired according to the audit';
+comment on function bds_seals.noted_expiries(text) is 'The changes that are gone according to the audit';
+
+create function bds_seals.months(company text)
+    returns table (month text, parent text, ids int8range, is_there boolean)
+    language sql
+    stable
+as $$
+    select m.month, m.parent, m.ids,
+        bds_shards.is_divided('bds.change_log') or to_regclass(format('bds.%I', m.parent || '_' || m.month)) is not null
+    from (
+        select distinct on (t.month) t.month, t.parent, t.ids
+        from (
+            select 0 as number, 'change_log' as parent, to_char(c.month at time zone 'UTC', 'YYYY_MM') as month, int8range(
+                c.first_id,
+                greatest(c.first_id, lead(c.first_id, 1, bds_seals.last_id(company, 'changes') + 1) over (order by c.month))
+            ) as ids
+            from bds.change_months c where c.company_id = company
+            union all
+            select e.number, e.parent, e.month, e.ids from bds_seals.expiries(company) e where e.parent is not null
+        ) t
+        where t.month is not null
+        order by t.month, t.number desc
+    ) m;
+$$;
+comment on function bds_seals.months(text) is
+    'The months of a company''s changes as far as they are known, such as 2020_01; the table that such a month is part of; and '
+    'whether the month is there, attached or not: it is gone if a DBA has dropped it, or has given it another schema';
 
 create function bds_seals.months_by_hand(company text)
     returns int8multirange
     language sql
     stable
 as $$
-    select coalesce(range_agg(int8range(m.first_id, m.upto, '[)')) filter (where m.upto > m.first_id), '{}')
-    from (
-        select c.month, c.first_id,
-            coalesce(lead(c.first_id) over (order by c.month), bds_seals.last_id(company, 'changes') + 1) as upto
-        from bds.change_months c where c.company_id = company
-    ) m
-    where not bds_shards.is_divided('bds.change_log')
-        and pg_partition_root(to_regclass('bds.' || bds_change_log.partition_of(m.month)))
-            is distinct from 'bds.change_log'::regclass;
+    select coalesce(range_agg(m.ids) filter (where not m.is_there), '{}') from bds_seals.months(company) m;
 $$;
-comment on function bds_seals.months_by_hand(text) is 'The changes of months that a DBA has dropped or detached';
+comment on function bds_seals.months_by_hand(text) is 'The changes of months that are gone, which a DBA has dropped unless noted';
 
 create function bds_seals.notes(company text, first_id bigint)
     returns table (id bigint, at timestamptz, actor text, action text, object text, "before" text, "after" text)
@@ -128,8 +170,8 @@ as $$
         case
             when number > 0 then format('%s of its %s records are not there', r.size - record_faults.ids, r.size)
             when r.ids <@ noted then 'its records have expired, as the audit says'
-            when r.ids <@ (noted + by_hand) then 'its month was dropped or detached by hand, of which the audit has no record'
-            else 'its records are not there, and the audit has no record of their expiry'
+            when r.ids <@ (noted + by_hand) then 'its month was dropped or moved by hand, of which the audit has no record'
+            else 'its records are not there, and have not expired'
         end
     from range r where record_faults.ids < r.size and r.size <= bds_seals.most()
     union all
@@ -140,7 +182,7 @@ as $$
 $$;
 comment on function bds_seals.record_faults(bds.seals, bigint, bigint, bytea, int8multirange, int8multirange) is
     'In what the records of a range differ from its seal: their number, the number of their ids, their content hash. noted, '
-    'by_hand: the ids that have expired according to the audit, or whose months are no part of the log any more';
+    'by_hand: the ids that are not kept and gone according to the audit, or whose months are';
 
 create function bds_seals.gap(company text, log text, first bigint, last bigint)
     returns table (kind text, first_id bigint, last_id bigint, detail text)
@@ -165,23 +207,40 @@ declare
     last  constant bigint := bds_seals.last_id(company, log);
     first constant bigint := greatest(sealed_id + 1, case when log = 'changes' then bds_change_log.first_kept(company) end);
     once  constant bigint := (select p.sealed_id from bds.seal_positions p where p.company_id = company and p.log = rest.log);
-    most  bigint;
 begin
-    execute format('select max(l.id) from %s l where l.company_id = $1', bds_seals.records(company, log)) into most using company;
     return query
         select 'chain', sealed_id + 1, once, 'their seals are gone' where once > sealed_id
         union all
-        select * from bds_seals.gap(company, log, sealed_id + 1, first - 1)
-        union all
-        select 'missing', first, first, 'it was not sealed yet, and is not there'
-        where first <= last and bds_seals.time_of(company, log, first) is null
-        union all
-        select 'unsealed', first, last, format('%s records wait for bds.maintain()', last - first + 1) where first <= last
-        union all
-        select 'added', last + 1, most, 'their ids are beyond the last change of the company''s clock' where most > last;
+        select * from bds_seals.gap(company, log, sealed_id + 1, first - 1);
+    return query execute bds_impl.fill(
+        -- ranges of numeric, because the last id has no next one
+        $sql$
+    with ids as (
+        select l.id, count(*) as records from {records} l where l.company_id = $1 and l.id > $5 group by l.id
+    ), runs as (
+        select min(r.id) as first_id, max(r.id) as last_id, r.is_given
+        from (select i.id, i.id <= $3 as is_given, i.id - row_number() over (order by i.id) as run from ids i where i.id >= $2) r
+        group by r.run, r.is_given
+    )
+    select 'unsealed', r.first_id, r.last_id, format('%s records wait for bds.maintain()', r.last_id - r.first_id + 1)
+    from runs r where r.is_given
+    union all
+    select 'missing', pg_catalog.lower(g)::bigint, (pg_catalog.upper(g) - 1)::bigint, 'they were not sealed yet, and are not there'
+    from unnest(nummultirange(numrange($2, greatest($2, $4::numeric + 1))) - coalesce(
+        (select range_agg(numrange(r.first_id, r.last_id::numeric + 1)) from runs r), '{}'
+    )) g
+    union all
+    select 'added', i.id, i.id, format('%s more records have this id', i.records - 1) from ids i where i.records > 1 and i.id >= $2
+    union all
+    select 'added', min(i.id), max(i.id), 'their ids are beyond the last change of the company''s clock'
+    from ids i where i.id > $3 having count(*) > 0
+$sql$,
+        'records', bds_seals.records(company, log)
+    ) using company, first, last, greatest(last, once), least(first - 1, last);
 end
 $$;
-comment on function bds_seals.rest(text, text, bigint) is 'What is to be said of the records after the last seal';
+comment on function bds_seals.rest(text, text, bigint) is
+    'What is to be said of the records after the last seal: up to the last id that was given, and no other, each is there';
 
 create function bds_seals.verify(company text, log text, from_id bigint, to_id bigint, ends_at timestamptz)
     returns table (kind text, first_id bigint, last_id bigint, detail text)
@@ -195,8 +254,9 @@ declare
     ranges   refcursor;  -- not a loop over a query, which fetches 50 ranges at a time
     this     record;
     seal     bds.seals;
-    noted    constant int8multirange := bds_seals.noted_expiries(company);
-    by_hand  constant int8multirange := bds_seals.months_by_hand(company);
+    dropped  int8multirange := '{}';  -- what is not kept
+    noted    int8multirange;
+    by_hand  int8multirange;
     previous bds.seals;
 begin
     select s.* into previous from bds.seals s
@@ -207,6 +267,11 @@ begin
         'where s.company_id = $1 and s.log = $2 and s.first_id > $3 and s.first_id <= $4 order by s.first_id',
         bds_seals.content(company, log)
     ) using company, log, coalesce(previous.first_id, 0), coalesce(to_id, 9223372036854775807);
+    if log = 'changes' then  -- no month is dropped from here on: the log is locked
+        dropped := int8multirange(int8range(null, bds_change_log.first_kept(company)));
+    end if;
+    noted := dropped * bds_seals.noted_expiries(company);
+    by_hand := dropped * bds_seals.months_by_hand(company);
     loop
         fetch ranges into this;
         exit when not found;

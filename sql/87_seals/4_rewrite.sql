@@ -74,26 +74,47 @@ $$;
 comment on function bds_seals.closed(text, jsonb) is
     'Closes ranges (close_ranges): {"seals": [...]} for the detail of a record of the audit; {} if no sealed range was opened';
 
-create function bds_seals.note_lost(company text)
+create function bds_seals.note_lost(company text, lost int8multirange)
     returns void
-    language plpgsql
+    language sql
 as $$
-declare
-    kept constant bigint := bds_change_log.first_kept(company);
-    lost int8multirange;
-begin
-    select range_agg(int8range(s.first_id, s.last_id, '[]')) into lost
-    from bds.seals s cross join lateral bds_seals.measure(s) m
-    where s.company_id = company and s.log = 'changes' and s.last_id < kept and m.number = 0
-        and not int8range(s.first_id, s.last_id, '[]') <@ bds_seals.noted_expiries(company);
-    perform bds_audit.note(
+    select bds_audit.note(
         company, 'expire', 'changes',
         jsonb_build_object(
             'first_id', pg_catalog.lower(r), 'last_id', pg_catalog.upper(r) - 1, 'left', 'by the server that it came from'
         )
     )
-    from unnest(lost) r;
-end
+    from unnest((
+        select range_agg(int8range(s.first_id, s.last_id, '[]'))
+        from bds.seals s cross join lateral bds_seals.measure(s) m
+        where s.company_id = company and s.log = 'changes' and int8range(s.first_id, s.last_id, '[]') <@ lost and m.number = 0
+            and not int8range(s.first_id, s.last_id, '[]') <@ bds_seals.noted_expiries(company)
+    )) r;
 $$;
-comment on function bds_seals.note_lost(text) is
-    'Notes which sealed changes a copy of a company lacks because its source no longer had them in its log or archive';
+comment on function bds_seals.note_lost(text, int8multirange) is
+    'Notes which sealed changes a copy of a company lacks, of those whose months its source did not have, or had detached';
+
+create function bds_seals.note_months(company text, upto timestamptz, parent text, left_by text)
+    returns void
+    language sql
+as $$
+    select bds_audit.note(
+        company, 'expire', 'changes',
+        jsonb_build_object(
+            'month', replace(m.month, '_', '-') || '-01T00:00:00+00:00',
+            'left', case when m.is_there then 'behind a gap' else left_by end,
+            'first_id', pg_catalog.lower(m.ids), 'last_id', pg_catalog.upper(m.ids) - 1
+        )
+    )
+    from bds.residents r cross join bds_seals.months(r.company_id) m
+    where r.company_id = company and m.parent = note_months.parent and not isempty(m.ids)
+        and (m.month = to_char(upto at time zone 'UTC', 'YYYY_MM') or m.parent = 'change_log' and m.month in (
+            select to_char(c.month at time zone 'UTC', 'YYYY_MM')
+            from bds.change_months c where c.company_id = company and c.month < upto
+        ))
+        and (m.is_there or left_by is not null) and not m.ids <@ bds_seals.noted_expiries(company)
+        and exists (select from bds.seals s where s.company_id = company and s.log = 'changes');
+$$;
+comment on function bds_seals.note_months(text, timestamptz, text, text) is
+    'Notes that a company''s changes of a month, and of the log''s earlier ones, are not kept: those of a month that is gone as '
+    'left by something (null: does not note them), the others as behind a gap';

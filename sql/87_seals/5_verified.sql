@@ -24,8 +24,9 @@ begin
         and (upto is null or f.first_id <= upto);
     insert into bds.seal_findings select f.* from unnest(faults) f on conflict do nothing;
     update bds.seal_positions p
-    set verified_id = coalesce(upto, 0), begun_at = case when upto is not null then coalesce(p.begun_at, clock_timestamp()) end,
-        verified_at = case when upto is null then coalesce(p.begun_at, clock_timestamp()) else p.verified_at end
+    set verified_id = coalesce(upto, 0),
+        begun_at = case when upto is not null then least(p.begun_at, clock_timestamp()) end,
+        verified_at = case when upto is null then least(p.begun_at, clock_timestamp()) else p.verified_at end
     where p.company_id = company and p.log = verify_part.log;
     return coalesce(upto, (bds_seals.last_seal(company, log)).last_id, position.verified_id) - position.verified_id;
 end
@@ -45,7 +46,7 @@ begin
     for this in
         select p.company_id, p.log
         from bds.seal_positions p
-        where (p.verified_at is null or p.verified_at < clock_timestamp() - interval '6 days')
+        where (p.verified_at between clock_timestamp() - interval '6 days' and clock_timestamp()) is not true
             and (p.company_id = '' or exists (select from bds.residents r where r.company_id = p.company_id))
         order by p.begun_at nulls last, p.verified_at nulls first
     loop

@@ -68,6 +68,13 @@ begin
         ),
         'change_archive', (
             select jsonb_agg(distinct date_trunc('month', a.created_at, 'UTC')) from bds.change_archive a where a.company_id = c.id
+        ),
+        'left', (
+            select coalesce(range_agg(m.ids), '{}')::text
+            from bds_seals.months(c.id) m
+            where not bds_shards.is_divided('bds.change_log')
+                and pg_partition_root(to_regclass(format('bds.%I', m.parent || '_' || m.month)))
+                    is distinct from to_regclass('bds.' || m.parent)
         )
     )
     into header
@@ -80,7 +87,8 @@ begin
 end
 $$;
 comment on function bds_operation.dump_header(text) is
-    'What a restore checks and makes first: company, tenant, tables, months of the log and of the archive';
+    'What a restore checks and makes first: company, tenant, tables, months of the log and of the archive, the changes of '
+    'months that are gone or detached (left)';
 
 create function bds_operation.dump_statements(company text, out name text, out statement text)
     returns setof record
@@ -276,6 +284,7 @@ create function bds_operation.finish_restore(header jsonb, with_hooks boolean, i
 as $$
 declare
     company text := header ->> 'company';
+    lost    timestamptz;
 begin
     perform bds_operation.rename_restored(header);
     -- there the rows may have been children for a shorter time
@@ -291,16 +300,16 @@ begin
         perform bds_audit.note_restore(company, header ->> 'at', with_hooks);
     end if;
     -- what the other server no longer kept, and what came before it, is not kept here; a month that begins anew has no change yet
-    delete from bds.change_months m
-    where m.company_id = company and m.month <= (
-        select max(k.month) from bds.change_months k join bds.clocks c on c.company_id = k.company_id and k.first_id <= c.last_id
-        where k.company_id = company and not exists (
-            select 1 from bds.change_log l
-            where l.company_id = company and l.id = k.first_id
-                and l.created_at >= k.month and l.created_at < k.month + interval '1 month'
-        )
+    select max(k.month) into lost
+    from bds.change_months k join bds.clocks c on c.company_id = k.company_id and k.first_id <= c.last_id
+    where k.company_id = company and not exists (
+        select 1 from bds.change_log l
+        where l.company_id = company and l.id = k.first_id
+            and l.created_at >= k.month and l.created_at < k.month + interval '1 month'
     );
-    perform bds_seals.note_lost(company);
+    perform bds_seals.note_lost(company, (header ->> 'left')::int8multirange);
+    perform bds_seals.note_months(company, lost, 'change_log', null);
+    delete from bds.change_months m where m.company_id = company and m.month <= lost;
     perform bds_operation.advance_sequence(t.table_name, a.attname, t.condition, company)
     from bds_operation.company_tables() t
     join pg_attribute a on a.attrelid = t.table_name and a.attidentity <> '' and a.attname = any (t.columns)

@@ -111,19 +111,69 @@ def test_heads_that_are_kept_elsewhere_tell_whether_a_log_was_rebuilt(
     assert "no company of this id lives here" in " ".join(bds("--head", str(kept))[1].split())
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "", "acme", "[]", "{}", "null", '{"company": "acme"}', '{"company": 1, "version": 1, "hash": "HASH"}',
-        '{"company": "acme", "version": 1, "hash": "00"}', '{"company": "acme", "version": 0, "hash": "HASH"}',
-        '{"company": "acme", "version": true, "hash": "HASH"}', '{"company": "acme", "version": "1", "hash": "HASH"}',
-        '{"company": "acme", "version": 1, "hash": "HASH", "audit": 1}',
-    ],
-)  # fmt: skip
-def test_a_line_that_is_no_head_is_named(line: str) -> None:
-    good = json.dumps({"company": "acme", "version": 1, "hash": "0" * 64})
-    with pytest.raises(ServiceError, match=r"heads.jsonl, line 2: expected a head"):
-        heads.read_heads(f"{good}\n{line.replace('HASH', '0' * 64)}\n", "heads.jsonl")
+HEAD = json.dumps({"company": "acme", "version": 1, "hash": "0" * 64}).encode()
+NO_HEADS: list[tuple[bytes, str]] = [
+    (b"", "an object of JSON"),
+    (b"acme", "an object of JSON"),
+    (b"[]", "an object of JSON"),
+    (b"null", "an object of JSON"),
+    (HEAD + HEAD, "an object of JSON"),
+    (b"[" * 200_000, "an object of JSON"),
+    (b'{"company": ' * 200_000, "an object of JSON"),
+    (HEAD.replace(b"1", b"1" * 5_000), "an object of JSON"),
+    (HEAD.replace(b"acme", b"\xff"), "UTF-8"),
+    (HEAD.decode().encode("utf-16"), "UTF-8"),
+    (b"{}", "company"),
+    (HEAD.replace(b'"acme"', b"1"), "company"),
+    (HEAD.replace(b"acme", b"ac\\u0000me"), "company"),
+    (HEAD.replace(b"acme", b"\\ud800"), "company"),
+    (HEAD.replace(b"acme", b"acme\\n"), "company"),
+    (HEAD.replace(b"acme", b"a" * 64), "company"),
+    (HEAD[:-1] + b', "place": [1]}', "place"),
+    (HEAD[:-1] + b', "place": {}}', "place"),
+    (HEAD[:-1] + b', "place": null}', "place"),
+    (HEAD[:-1] + b', "place": "\\ud800"}', "place"),
+    (HEAD[:-1] + b', "more": 1}', "nothing else"),
+    (b'{"company": "acme"}', "version"),
+    (b'{"company": "acme", "version": null, "hash": null}', "version"),
+    (HEAD.replace(b"0" * 64, b"00"), "hash"),
+    (HEAD.replace(b"1", b"0"), "version"),
+    (HEAD.replace(b"1", b"9223372036854775808"), "version"),
+    (HEAD.replace(b"1", b"true"), "version"),
+    (HEAD.replace(b"1", b'"1"'), "version"),
+    (HEAD.replace(b"1", b"NaN"), "version"),
+    (HEAD.replace(b"1", b"null"), "version"),
+    (HEAD[:-1] + b', "audit": 1}', "audit"),
+    (HEAD[:-1] + b', "audit": {"version": 1}}', "audit"),
+    (HEAD[:-1] + b', "audit": {"versions": 1}}', "nothing else"),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), NO_HEADS, ids=[f"{n}-{line[:40]!r}" for n, (line, _) in enumerate(NO_HEADS)])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_line_that_is_no_head_is_named(line: bytes, expected: str, end: bytes) -> None:
+    first = HEAD[:-1] + b', "audit": null}' + end
+    with pytest.raises(ServiceError, match=rf"^heads.jsonl, line 2: expected .*{expected}.*, got ") as caught:
+        heads.read_heads(first + line + end, "heads.jsonl")
+    assert len(str(caught.value)) < 300 and str(caught.value).isprintable()
+
+
+def test_heads_of_every_kind_are_read() -> None:
+    audit = {"version": 2, "hash": "a" * 64}
+    lines = [
+        {"company": "acme", "version": 1, "hash": "0" * 64, "audit": audit},
+        {"company": "", "version": None, "hash": None, "place": "north", "audit": audit},
+    ]
+    assert heads.read_heads("\r\n".join(map(json.dumps, lines)).encode(), "f") == [
+        heads.Head(1, "home", "acme", "changes", 1, "0" * 64),
+        heads.Head(1, "home", "acme", "audit", 2, "a" * 64),
+        heads.Head(2, "north", "", "audit", 2, "a" * 64),
+    ]
+
+
+def test_a_file_without_heads_is_refused() -> None:
+    with pytest.raises(ServiceError, match="f has no head"):
+        heads.read_heads(b"", "f")
 
 
 def test_deep_verifies_what_is_sealed(operator: Operator, bds: Callable[..., tuple[int, str]]) -> None:

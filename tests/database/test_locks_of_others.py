@@ -39,7 +39,7 @@ HELD = [
     ("access exclusive", "data.units", {COUNT: 0}),
     ("access exclusive", "bds.change_log", {COMPARE: 0, COUNT: 0, SETS: 0, SEAL: 0, MAKE: 0, EXPIRE: 0}),
     ("share", "bds.seals", {SEAL: 0}),
-    ("access exclusive", "bds.seal_positions", {VERIFY: 0, SEAL: 0}),
+    ("access exclusive", "bds.seal_positions", {COUNT: 0, VERIFY: 0, SEAL: 0}),
     ("access exclusive", "bds.clocks", NOTHING | {MAKE: 1}),
     ("access exclusive", "bds.imports", {COUNT: 0, DEAD: 0, OLD: 0, SETS: 0, KEYS: 0}),
     ("access exclusive", "staging.i1_errors", {DEAD: 1}),

@@ -23,7 +23,7 @@ from tests.database.aging import age, maintain
 SCRIPT = Path(__file__).resolve().parents[2] / "docs" / "verify_seals.py"
 SEAL = "select done, problem from bds.maintain(seal_age => '0') where step = 'seal records'"
 RANGES = "select first_id, last_id from bds.seals where company_id = 'acme' and log = 'changes' order by 1"
-LOG = "select kind, first_id, last_id from bds.verify_log(%s, log => %s) order by first_id, kind"
+LOG = "select kind, first_id, last_id from bds.verify_log(%s, log => %s) order by first_id, kind, last_id"
 FAULTS = {"altered", "missing", "added", "chain"}
 
 spec = importlib.util.spec_from_file_location("verify_seals", SCRIPT)
@@ -59,13 +59,12 @@ def template(server: str) -> Iterator[str]:
     yield from prepared(server, fill)
 
 
-def verified(operator: Operator, company: str = "acme", log: str = "changes", *, agrees: bool = True) -> list[tuple[Any, ...]]:
+def verified(operator: Operator, company: str = "acme", log: str = "changes") -> list[tuple[Any, ...]]:
     """What bds.verify_log says, which is what the script says."""
     found = operator.rows(LOG, (company, log))
-    if agrees:
-        with operator.connection.transaction():
-            said = [row[:3] for row in script.verify(operator.connection, company, log)]
-        assert sorted(said[:-1], key=lambda row: (row[1], row[0])) == found
+    with operator.connection.transaction():
+        said = [row[:3] for row in script.verify(operator.connection, company, log)]
+    assert sorted(said[:-1], key=lambda row: (row[1], row[0], row[2])) == found
     return found
 
 
@@ -86,7 +85,7 @@ def test_records_wait_until_they_are_many_or_old(operator: Operator) -> None:
     step = "select done from bds.maintain() where step = 'seal records'"
     insert = "insert into data.units (code, name) select 'u' || n, 'U' from generate_series(%s::int, %s::int) n"
     operator.write("acme", insert, (1, 9_999))
-    assert operator.rows(step) == [(0,)] and verified(operator, agrees=False) == [("unsealed", 13, 10_011)]
+    assert operator.rows(step) == [(0,)] and verified(operator) == [("unsealed", 13, 10_011)]
     operator.write("acme", insert, (10_000, 10_001))
     assert operator.rows(step) == [(10_000,)] and operator.rows(RANGES)[-1] == (13, 10_012)
     assert verified(operator) == [("unsealed", 10_013, 10_013)]
@@ -125,7 +124,21 @@ def test_nothing_is_sealed_behind_a_missing_record(operator: Operator) -> None:
     operator.write("acme", "insert into data.units (code, name) values ('a', 'A'), ('b', 'B'), ('c', 'C')")
     operator.connection.execute("delete from bds.change_log where company_id = 'acme' and id = 13")
     assert operator.rows(SEAL) == [(0, "records of changes of acme between 13 and 15 are missing")]
-    assert verified(operator, agrees=False) == [("missing", 13, 13), ("unsealed", 13, 15)]
+    assert verified(operator) == [("missing", 13, 13), ("unsealed", 14, 15)]
+
+
+def test_what_is_missing_before_it_was_sealed_is_named(operator: Operator) -> None:
+    operator.write("acme", "insert into data.units (code, name) select 'u' || n, 'U' from generate_series(13, 20) n")
+    assert verified(operator) == [("unsealed", 13, 20)]
+    operator.connection.execute("delete from bds.change_log where company_id = 'acme' and id in (14, 17, 18, 20)")
+    gaps = [("missing", 14, 14), ("missing", 17, 18), ("missing", 20, 20)]
+    assert verified(operator) == sorted(
+        [*gaps, ("unsealed", 13, 13), ("unsealed", 15, 16), ("unsealed", 19, 19)], key=lambda r: r[1]
+    )
+    [(detail,)] = operator.rows("select detail from bds.verify_log('acme') where first_id = 15")
+    assert detail.startswith("2 records wait")
+    operator.rows("select bds_service.verify_sealed('acme')")
+    assert operator.rows("select kind, first_id, last_id from bds.seal_findings order by 2") == gaps
 
 
 # Lawful changes -----------------------------------------------------------------------------------------------------------------
@@ -165,46 +178,142 @@ def test_an_erasure_does_not_hide_what_was_altered_before(operator: Operator) ->
     assert verified(operator) == [("altered", 1, 4), ("erased", 5, 8), ("erased", 9, 12)]
 
 
+DETACH = "alter table bds.change_log detach partition bds.change_log_2020_01"
+
+
+def begin_in_2020(operator: Operator) -> None:
+    """acme's changes 1-4 become those of January 2020, and all is sealed anew."""
+    age(operator, "2020_01", "company_id = 'acme' and id < 5")
+    operator.connection.execute("delete from bds.seals where log = 'changes'; delete from bds.seal_positions where log = 'changes'")
+    seal(operator)
+
+
+def archive(operator: Operator) -> None:
+    operator.connection.execute("select bds.set_retention('2 years', archive => true)")
+    maintain(operator)
+
+
 @NO_MONTHS
 @pytest.mark.parametrize(
-    ("lawful", "said", "is_shown"),
+    ("lawful", "said"),
     [
-        ("select bds.set_retention('2 years')", [("expired", 1, 4)], True),
-        ("select bds.set_retention('2 years', 'acme')", [("expired", 1, 4)], True),
-        ("select bds.set_retention('2 years', archive => true)", [], False),
-        ("alter table bds.change_log detach partition bds.change_log_2020_01", [], False),
-        (
-            "alter table bds.change_log detach partition bds.change_log_2020_01; alter table bds.change_log_2020_01 set schema data",
-            [("expired", 1, 4)], False,
-        ),
-        ("drop table bds.change_log_2020_01", [("expired", 1, 4)], False),
+        ("select bds.set_retention('2 years')", [("expired", 1, 4)]),
+        ("select bds.set_retention('2 years', 'acme')", [("expired", 1, 4)]),
+        ("select bds.set_retention('2 years', archive => true)", []),
+        (DETACH, []),
+        (DETACH + "; alter table bds.change_log_2020_01 set schema data", [("expired", 1, 4)]),
+        ("drop table bds.change_log_2020_01", [("expired", 1, 4)]),
     ],
-)  # fmt: skip
-def test_months_that_leave_the_log(operator: Operator, lawful: str, said: list[Any], is_shown: bool) -> None:
-    age(operator, "2020_01", "company_id = 'acme' and id < 5")
-    operator.connection.execute("delete from bds.seals where log = 'changes'; delete from bds.seal_positions")
-    seal(operator)
+)
+def test_months_that_leave_the_log(operator: Operator, lawful: str, said: list[Any]) -> None:
+    begin_in_2020(operator)
     assert operator.rows(RANGES) == [(1, 4), (5, 12)] and verified(operator) == []
     operator.connection.execute(lawful.encode())
     maintain(operator)
-    assert verified(operator, agrees=is_shown) == said
+    assert verified(operator) == said
     operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
     seal(operator)
-    assert verified(operator, agrees=is_shown) == said and operator.rows(RANGES)[-1] == (13, 13)
-    table = "bds.change_archive" if "archive" in lawful else "bds.change_log_2020_01"
+    assert verified(operator) == said and operator.rows(RANGES)[-1] == (13, 13)
+    month = f"bds.change_{'archive' if 'archive' in lawful else 'log'}_2020_01"
     if not said:
-        operator.connection.execute(f"update {table} set actor = 'x' where id = 3".encode())
-        assert verified(operator, agrees=False) == [("altered", 1, 4)], "verified where they are"
+        operator.connection.execute(f"update {month} set actor = 'x' where id = 3".encode())
+        assert verified(operator) == [("altered", 1, 4)], "verified where they are"
+        operator.connection.execute(f"delete from {month} where company_id = 'acme'".encode())
+        assert verified(operator) == [("missing", 1, 4)], "the month still stands"
+        operator.connection.execute(f"drop table {month}".encode())
+        assert verified(operator) == [("expired", 1, 4)], "it is gone"
     if "'acme'" in lawful:
         operator.connection.execute("delete from bds.company_audit where action = 'expire'")
         assert verified(operator) == [("missing", 1, 4)], "expired without a record in the audit"
 
 
 @NO_MONTHS
+@pytest.mark.parametrize("is_dropped_before", [True, False])
+def test_an_archived_month_of_a_restored_company_expires_when_it_is_dropped(operator: Operator, is_dropped_before: bool) -> None:
+    begin_in_2020(operator)
+    archive(operator)
+    content = dumped(operator)
+    operator.delete_company("acme")
+    drop = "drop table bds.change_archive_2020_01"
+    if is_dropped_before:
+        operator.connection.execute(drop.encode())
+    restored(operator, content)
+    assert verified(operator) == []
+    operator.connection.execute(drop.encode())
+    assert verified(operator) == [("expired", 1, 4)]
+    copied(operator)
+    assert verified(operator) == [("expired", 1, 4)]
+    for parent in ("change_log", "change_archive"):  # as the restore of another company does
+        operator.connection.execute("select bds_change_log.make_month('2020-01-01Z', %s)", (parent,))
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    seal(operator)
+    assert verified(operator) == [("expired", 1, 4)]
+
+
+@NO_MONTHS
+@pytest.mark.parametrize("parent", ["change_log", "change_archive"])
+def test_a_dropped_archived_month_stays_expired_when_it_is_made_anew(operator: Operator, parent: str) -> None:
+    begin_in_2020(operator)
+    archive(operator)
+    operator.connection.execute("drop table bds.change_archive_2020_01")
+    assert verified(operator) == [("expired", 1, 4)]
+    operator.connection.execute("select bds_change_log.make_month('2020-01-01Z', %s)", (parent,))
+    assert verified(operator) == [("expired", 1, 4)]
+    operator.connection.execute("select bds.maintain()")  # archives it
+    assert verified(operator) == [("expired", 1, 4)]
+
+
+@NO_MONTHS
+def test_a_month_of_the_log_that_is_made_again_takes_nothing_from_the_archive(operator: Operator) -> None:
+    begin_in_2020(operator)
+    archive(operator)
+    operator.connection.execute("select bds_change_log.make_month('2020-01-01Z')")  # as the restore of another company does
+    assert verified(operator) == []
+    operator.connection.execute("delete from bds.change_archive where company_id = 'acme'")
+    assert verified(operator) == [("missing", 1, 4)]
+    operator.connection.execute("drop table bds.change_archive_2020_01")
+    assert verified(operator) == [("expired", 1, 4)]
+
+
+@NO_MONTHS
+@pytest.mark.parametrize(
+    ("lawful", "table"),
+    [
+        (DETACH, "bds.change_log_2020_01"),
+        ("select bds.set_retention(now() - '2020-02-15', archive => true)", "bds.change_archive_2020_01"),
+    ],
+)
+def test_a_companys_own_retention_takes_nothing_from_earlier_months_that_stand(operator: Operator, lawful: str, table: str) -> None:
+    age(operator, "2020_02", "company_id = 'acme' and id between 5 and 8")
+    begin_in_2020(operator)
+    operator.connection.execute(lawful.encode())
+    maintain(operator)
+    operator.connection.execute("select bds.set_retention(null), bds.set_retention('2 years', 'acme')")
+    maintain(operator)
+    assert operator.rows("select bds.first_change('acme')") == [(9,)] and verified(operator) == [("expired", 5, 8)]
+    operator.connection.execute(f"delete from {table} where company_id = 'acme'".encode())
+    assert verified(operator) == [("missing", 1, 4), ("expired", 5, 8)]
+    operator.connection.execute(f"drop table {table}".encode())
+    assert verified(operator) == [("expired", 1, 4), ("expired", 5, 8)]
+
+
+@NO_MONTHS
+@pytest.mark.parametrize("table", ["bds.change_log", "bds.change_archive"])
+def test_a_copy_does_not_excuse_what_was_deleted_at_its_source(operator: Operator, table: str) -> None:
+    begin_in_2020(operator)
+    if table == "bds.change_archive":
+        archive(operator)
+    operator.connection.execute(f"delete from {table} where company_id = 'acme' and id < 5".encode())
+    assert verified(operator) == [("missing", 1, 4)]
+    copied(operator)
+    assert verified(operator) == [("missing", 1, 4)]
+
+
+@NO_MONTHS
 def test_a_month_that_is_made_anew_was_dropped_by_hand(operator: Operator) -> None:
     [(month,)] = operator.rows("select tableoid::regclass::text from bds.change_log limit 1")
     operator.connection.execute(f"drop table {month}".encode())
-    assert verified(operator, agrees=False) == [("expired", 1, 4), ("expired", 5, 8), ("expired", 9, 12)]
+    assert verified(operator) == [("expired", 1, 4), ("expired", 5, 8), ("expired", 9, 12)]
     maintain(operator)
     operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
     seal(operator)
@@ -266,9 +375,7 @@ def test_a_restore_that_renames_columns_says_so(operator: Operator) -> None:
 
 @NO_MONTHS
 def test_a_copy_notes_what_its_source_no_longer_had(operator: Operator) -> None:
-    age(operator, "2020_01", "company_id = 'acme' and id < 5")
-    operator.connection.execute("delete from bds.seals where log = 'changes'; delete from bds.seal_positions")
-    seal(operator)
+    begin_in_2020(operator)
     operator.connection.execute("drop table bds.change_log_2020_01")
     copied(operator)
     assert verified(operator) == [("expired", 1, 4)]
@@ -292,8 +399,30 @@ RECHAINED = """
     update bds.seals s set hash = bds_seals.seal_hash(s) where first_id = 9 and company_id = 'acme' and log = 'changes'
 """
 CHANGE = "update bds.change_log set {} where company_id = 'acme' and id = 6"
-ACT = "update bds.company_audit set {} where id = 2"
-TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {
+ACT = "update bds.company_audit set {} where company_id = 'acme' and id = 2"
+DELETE = "delete from bds.{} where company_id = 'acme' and {};"
+INSERT = (
+    "insert into bds.change_log (row_id, transaction_id, row_hash, operation, company_id, entity, actor, db_user, created_at, id)"
+    " select 1, '1', 1, 'create', 'acme', 'units', 'x', 'x', {}, {}"
+)
+GONE = DELETE.format("change_log", "id between 5 and 8")
+FORGET = "update bds.change_months set first_id = 9 where company_id = 'acme';"  # then 1-8 are not kept
+NEW_HASH = "update bds.seals set content_hash = 'x' where company_id = 'acme' and log = 'changes' and first_id = 5;"
+
+
+def act(action: str, thing: str, detail: str, id: int | None = None) -> str:
+    last = "(select coalesce(max(id), 0) + 1 from bds.company_audit where company_id = 'acme')"
+    return (
+        "insert into bds.company_audit (company_id, at, actor, db_user, action, object, detail, id)"
+        f" values ('acme', clock_timestamp(), 'x', 'x', '{action}', '{thing}', '{detail}', {id or last});"
+    )
+
+
+def expiry(ids: str, thing: str = "changes") -> str:
+    return act("expire", thing, f"{{{ids}}}")
+
+
+TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {  # of the changes of acme
     "a value": (CHANGE.format("""old = old || '{"email": "x"}'"""), [("altered", 5, 8)]),
     "a column of a value": (CHANGE.format("old = old - 'email'"), [("altered", 5, 8)]),
     "digits of a number": (
@@ -348,6 +477,90 @@ TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {
         "delete from bds.audit_pending",
         [("altered", 1, 4), ("altered", 5, 8), ("altered", 9, 12)],
     ),
+    "a record with an id that is taken": (
+        "select bds_change_log.make_month('2020-01-01Z');" + INSERT.format("timestamptz '2020-01-02'", 6), [("added", 5, 8)]
+    ),
+    "records beyond the clock": (f"{INSERT.format('now()', 13)}; {INSERT.format('now()', 20)}", [("added", 13, 20)]),
+    "the clock": ("update bds.clocks set last_id = 20 where company_id = 'acme'", [("missing", 13, 20)]),
+    "the clock, back": ("update bds.clocks set last_id = 10 where company_id = 'acme'", [("added", 11, 12)]),
+    "the last seal": (DELETE.format("seals", "log = 'changes' and first_id = 9"), [("chain", 9, 12), ("unsealed", 9, 12)]),
+    "every seal": (DELETE.format("seals", "log = 'changes'"), [("chain", 1, 12), ("unsealed", 1, 12)]),
+    "every seal and record": (
+        DELETE.format("seals", "true") + DELETE.format("change_log", "true"), [("chain", 1, 12), ("missing", 1, 12)]
+    ),
+    "every seal and record, and the clock": (
+        DELETE.format("seals", "true") + DELETE.format("change_log", "true")
+        + "update bds.clocks set last_id = 0 where company_id = 'acme'",
+        [("chain", 1, 12), ("missing", 1, 12)],
+    ),
+    "how far it is sealed": (
+        "update bds.seal_positions set sealed_id = 20 where company_id = 'acme' and log = 'changes'",
+        [("chain", 13, 20), ("missing", 13, 20)],
+    ),
+    "a range that hardly ends": (
+        "update bds.seals set last_id = 9223372036854775806 where company_id = 'acme' and log = 'changes' and first_id = 9",
+        [("chain", 9, 9223372036854775806)],
+    ),
+    "ranges that overlap": (
+        "update bds.seals set last_id = 9 where company_id = 'acme' and log = 'changes' and first_id = 5",
+        [("altered", 5, 9), ("chain", 5, 9), ("chain", 9, 12)],
+    ),
+    "an expiry of what is kept": (GONE + expiry('"first_id": 5, "last_id": 8'), [("missing", 5, 8)]),
+    "an expiry of something else": (GONE + FORGET + expiry('"first_id": 5, "last_id": 8', "other"), [("missing", 5, 8)]),
+    **{
+        f"an expiry of {ids}": (GONE + FORGET + expiry(ids), [("missing", 5, 8)])
+        for ids in (
+            "", '"first_id": 5', '"last_id": 8', '"first_id": 8, "last_id": 5', '"first_id": "5", "last_id": "8"',
+            '"first_id": 5, "last_id": 8.5', '"first_id": -5, "last_id": 8', '"first_id": 5, "last_id": 9223372036854775807',
+            '"first_id": null, "last_id": null', '"first_id": [5], "last_id": {}', '"first_id": 5, "last_id": 7',
+            '"first_id": 5, "last_id": 8, "archived": true', '"first_id": 5, "last_id": 8, "archived": true, "month": 2020',
+        )
+    },
+    "an expiry into an archive that never was": (
+        GONE + expiry('"first_id": 5, "last_id": 8, "archived": true, "month": "2019-01-01T00:00:00+00:00"'), [("missing", 5, 8)]
+    ),
+    "what is kept, and an expiry in parts": (
+        GONE + FORGET + expiry('"first_id": 5, "last_id": 6') + expiry('"first_id": 7, "last_id": 8'), [("expired", 5, 8)]
+    ),
+    **{
+        f"an act that is noted with {detail}": (NEW_HASH + act(action, "changes", detail), [("altered", 5, 8)])
+        for action, detail in (
+            ("erase", '{"seals": 5}'), ("erase", '{"seals": [5, null, [], {"first_id": [5]}, {"first_id": 5}]}'), ("erase", "[]"),
+            ("erase", '{"seals": {"first_id": 5}}'), ("erase", '["seals"]'), ("expire", '{"seals": [{"first_id": 5}]}'),
+            ("erase", '{"seals": [{"first_id": true, "before": "x", "after": null}]}'),
+        )
+    },
+    "an erasure that is noted as an expiry": (
+        "select bds.erase('acme', 'customers', 1, '{email}'); set constraints all immediate;"
+        "update bds.company_audit set action = 'expire' where action = 'erase'",
+        [("altered", 1, 4), ("altered", 5, 8), ("altered", 9, 12)],
+    ),
+}  # fmt: skip
+AUDIT_TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {
+    "an actor": (ACT.format("actor = 'x'"), [("altered", 2, 2)]),
+    "a detail": (ACT.format("detail = '{}'"), [("altered", 2, 2)]),
+    "a time": (ACT.format("at = at - interval '1 s'"), [("altered", 2, 2)]),
+    "an action": (ACT.format("action = 'delete'"), [("altered", 2, 2)]),
+    "a record that is removed": (DELETE.format("company_audit", "id = 2"), [("missing", 2, 2)]),
+    "a content hash": (
+        "update bds.seals set content_hash = 'x', sealed_hash = 'x' where company_id = 'acme' and log = 'audit' and first_id = 2",
+        [("altered", 2, 2), ("chain", 2, 2)],
+    ),
+    "the last seal": (DELETE.format("seals", "log = 'audit' and first_id = 2"), [("chain", 2, 2), ("unsealed", 2, 2)]),
+    "every seal": (DELETE.format("seals", "true"), [("chain", 1, 2), ("unsealed", 1, 2)]),
+    "every record": (DELETE.format("company_audit", "true"), [("missing", 1, 1), ("missing", 2, 2)]),
+    "every record and seal": (
+        DELETE.format("company_audit", "true") + DELETE.format("seals", "true"), [("chain", 1, 2), ("missing", 1, 2)]
+    ),
+    "what expired changes do not excuse": (
+        DELETE.format("company_audit", "id = 1") + FORGET + expiry('"first_id": 1, "last_id": 8'),
+        [("missing", 1, 1), ("unsealed", 3, 3)],
+    ),
+    "a record that was not sealed yet": (act("x", "x", "{}", 4), [("missing", 3, 3), ("unsealed", 4, 4)]),
+    "the last id that there is": (
+        act("x", "x", "{}", 9223372036854775807),
+        [("missing", 3, 9223372036854775806), ("unsealed", 9223372036854775807, 9223372036854775807)],
+    ),
 }  # fmt: skip
 
 
@@ -363,51 +576,20 @@ def test_no_seal_ends_with_an_id_after_which_none_can_be_computed(shared_operato
         shared_operator.connection.execute("update bds.seals set last_id = 9223372036854775807 where company_id = 'acme'")
 
 
-@pytest.mark.parametrize("what", TAMPERED)
-def test_what_a_superuser_changes_is_named_by_its_range(shared_operator: Operator, what: str) -> None:
-    statements, said = TAMPERED[what]
+@pytest.mark.parametrize(("log", "what"), [("changes", each) for each in TAMPERED] + [("audit", each) for each in AUDIT_TAMPERED])
+def test_what_a_superuser_changes_is_named_by_its_range(shared_operator: Operator, log: str, what: str) -> None:
+    statements, said = (TAMPERED if log == "changes" else AUDIT_TAMPERED)[what]
     with shared_operator.connection.transaction(force_rollback=True):
-        for statement in statements.split(";"):
-            shared_operator.connection.execute(statement.encode())
-        assert verified(shared_operator) == said
-
-
-@pytest.mark.parametrize(
-    ("statement", "said"),
-    [
-        (ACT.format("actor = 'x'"), "altered"),
-        (ACT.format("detail = '{}'"), "altered"),
-        (ACT.format("at = at - interval '1 s'"), "altered"),
-        (ACT.format("action = 'delete'"), "altered"),
-        ("delete from bds.company_audit where id = 2", "missing"),
-        ("update bds.seals set content_hash = 'x', sealed_hash = 'x' where log = 'audit' and first_id = 2", "chain"),
-    ],
-)
-def test_the_audit_is_sealed_too(shared_operator: Operator, statement: str, said: str) -> None:
-    with shared_operator.connection.transaction(force_rollback=True):
-        shared_operator.connection.execute(statement.encode())
-        assert (said, 2, 2) in verified(shared_operator, log="audit")
-
-
-@not_divided("the log has a key there")
-def test_records_that_are_added_are_named(shared_operator: Operator) -> None:
-    columns = "row_id, transaction_id, row_hash, operation, company_id, entity, actor, db_user, created_at, id"
-    insert = f"insert into bds.change_log ({columns}) select 1, '1', 1, 'create', 'acme', 'units', 'x', 'x', {{}}, {{}}"
-    with shared_operator.connection.transaction(force_rollback=True):
-        shared_operator.connection.execute("select bds_change_log.make_month('2020-01-01Z')")
-        shared_operator.connection.execute(insert.format("timestamptz '2020-01-02'", 6).encode())
-        assert verified(shared_operator) == [("added", 5, 8)]
-    with shared_operator.connection.transaction(force_rollback=True):
-        shared_operator.connection.execute(insert.format("now()", 13).encode())
-        assert verified(shared_operator, agrees=False) == [("added", 13, 13)]
+        shared_operator.connection.execute(statements.encode())
+        assert verified(shared_operator, log=log) == said
 
 
 def test_seals_that_are_gone_are_not_made_again(operator: Operator) -> None:
     operator.connection.execute("delete from bds.seals where company_id = 'acme' and first_id = 9")
-    assert verified(operator, agrees=False) == [("chain", 9, 12), ("unsealed", 9, 12)]
+    assert verified(operator) == [("chain", 9, 12), ("unsealed", 9, 12)]
     operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
     assert operator.rows(SEAL) == [(0, "seals of changes of acme up to 12 are gone")]
-    assert verified(operator, agrees=False) == [("chain", 9, 12), ("unsealed", 9, 13)]
+    assert verified(operator) == [("chain", 9, 12), ("unsealed", 9, 13)]
 
 
 def test_a_chain_that_is_made_anew_has_another_head(operator: Operator) -> None:
@@ -423,7 +605,7 @@ def test_a_chain_that_is_made_anew_has_another_head(operator: Operator) -> None:
 
 def test_maintenance_verifies_and_a_fault_is_a_problem_until_it_is_mended(operator: Operator) -> None:
     problems = "select company_id, object, detail ~ '^altered, found at .*: its records', mend from bds.problems where kind = 'log altered'"
-    due = "update bds.seal_positions set verified_at = '-infinity'"
+    due = "update bds.seal_positions set verified_at = '2000-01-01'"
     verify = "select done > 0 from bds.maintain() where step = 'verify sealed records'"
     operator.connection.execute(due.encode())
     assert operator.rows(verify) == [(True,)] and operator.rows(problems) == []
@@ -435,6 +617,33 @@ def test_maintenance_verifies_and_a_fault_is_a_problem_until_it_is_mended(operat
     operator.connection.execute(CHANGE.format("actor = 'postgres'").encode())
     operator.rows("select bds_service.verify_sealed('acme')")
     assert operator.rows(problems) == []
+
+
+@pytest.mark.parametrize("column", ["waits_since", "begun_at", "verified_at"])
+@pytest.mark.parametrize("time", ["infinity", "-infinity"])
+def test_no_time_of_sealing_or_verifying_is_infinite(shared_operator: Operator, column: str, time: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation), shared_operator.connection.transaction():
+        shared_operator.connection.execute(f"update bds.seal_positions set {column} = %s".encode(), (time,))
+
+
+@pytest.mark.parametrize("value", ["-1", "9223372036854775807"])
+@pytest.mark.parametrize("column", ["sealed_id", "verified_id"])
+def test_no_position_is_one_after_which_none_can_be_computed(shared_operator: Operator, column: str, value: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation), shared_operator.connection.transaction():
+        shared_operator.connection.execute(f"update bds.seal_positions set {column} = {value}".encode())
+
+
+def test_a_time_in_the_future_ends_neither_verifying_nor_sealing(operator: Operator) -> None:
+    step = "select done > 0 from bds.maintain() where step = %s"
+    for verified_at, begun_at in (("now() + interval '9 years'", "null"), ("null", "now() + interval '9 years'")):
+        operator.connection.execute(f"update bds.seal_positions set verified_at = {verified_at}, begun_at = {begun_at}".encode())
+        while operator.rows(step, ("verify sealed records",)) == [(True,)]:
+            pass  # a call verifies for a quarter of a second
+        assert operator.rows("select from bds.seal_positions where verified_at > clock_timestamp()") == []
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    operator.connection.execute("update bds.change_log set created_at = created_at - interval '2 hours' where id = 13")
+    operator.connection.execute("update bds.seal_positions set waits_since = now() + interval '9 years'")
+    assert operator.rows(step, ("seal records",)) == [(True,)]
 
 
 def test_verifying_goes_on_where_it_stopped(operator: Operator) -> None:
@@ -489,6 +698,21 @@ def test_the_form_of_records_depends_on_no_setting(shared_operator: Operator) ->
         ):  # fmt: skip
             shared_operator.connection.execute("select set_config(%s, %s, true)", (setting, value))
         assert verified(shared_operator) == [] and verified(shared_operator, log="audit") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("nobody",), "no such company here: nobody"), (("",), "no such company here: "), (("acme", "x"), "usage: "), ((), "usage: ")],
+)
+def test_the_script_verifies_nothing_else(module_database_url: str, arguments: tuple[str, ...], said: str) -> None:
+    done = subprocess.run([sys.executable, SCRIPT, module_database_url, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.startswith(said)
+
+
+def test_the_script_needs_no_right_beyond_the_operators(operator: Operator, connect: Callable[..., Any]) -> None:
+    with connect("bds_operator") as reader:
+        for company, log in (("acme", "changes"), ("acme", "audit"), ("", "audit")):
+            assert [row[0] for row in script.verify(reader, company, log)] == ["head"]
 
 
 def test_the_script_says_what_it_found(operator: Operator, database_url: str) -> None:
