@@ -47,7 +47,6 @@ SECRETS = re.compile(
     re.IGNORECASE,
 )
 HINTS = ("bds_", "whsec_", "eyJ", "://", "assword=", "asic ", "earer ")  # a text without any of these holds no secret
-LITERAL = re.compile("(?:'|%27).*(?:'|%27)")  # a key's value in a path, up to the last quotation mark
 DELAY = 0.1  # seconds for which request lines are collected before they are written together
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 # classes of errors (SQLSTATE) whose messages hold names of the schema, never values of a row
@@ -128,19 +127,19 @@ class AccessRecord(NamedTuple):
     id: str
     remote: str | None
     method: str
-    path: str  # raw
+    path: str  # with names, but no values (app/service/logged_path.py)
     area: str  # of the service (app/wire/target.py); none if no route has the path
     company: str | None
     actor: str | None
     status: int
     rows: int  # of the answer
-    size: int  # bytes of the answer
+    size: int  # bytes of the answer's body as they were sent
     seconds: float
 
     def __str__(self) -> str:
         return (
             f'{{"id": {quoted(self.id)}, "remote": {_quoted_or_null(self.remote)}, "method": {quoted(self.method)},'
-            f' "path": {quoted(mask_literals(self.path))}, "company": {_quoted_or_null(self.company)},'
+            f' "path": {quoted(self.path)}, "company": {_quoted_or_null(self.company)},'
             f' "actor": {_quoted_or_null(self.actor)}, "status": {self.status}, "rows": {self.rows}, "bytes": {self.size},'
             f' "ms": {self.seconds * 1000:.1f}}}'
         )
@@ -153,11 +152,6 @@ def write_access(record: AccessRecord) -> None:
             access.info("%s", record)
         else:
             LogHandler.active.add(record)
-
-
-def mask_literals(path: str) -> str:
-    """A path without the literals in it, which may be anything."""
-    return LITERAL.sub("'...'", path) if "'" in path or "%27" in path else path
 
 
 def _quoted_or_null(text: str | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, LiteralString
@@ -13,10 +12,10 @@ from app.changes.parameters import by_name
 from app.changes.rows import Answer
 from app.database.database import Database
 from app.errors import QueryError, ServiceError
+from app.wire.target import COMPANY
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
-COMPANY = re.compile(r"[a-z0-9_-]{1,63}")
 
 ITEMS: LiteralString = """
     select json_object('companyId': a.company_id, 'id': a.id, 'at': bds_service.api_time(a.at), 'actor': a.actor, 'user': a.db_user,

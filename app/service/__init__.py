@@ -7,6 +7,7 @@ Modules:
     lifeline            a child's end of the socket to its parent
     application         the aiohttp application and its background tasks
     middleware          request ids, error responses, common headers, the log line, metrics
+    logged_path         the path in that line
     routes              one handler for each route outside the web pages: data_routes, feed_routes, hook_routes; and with what these
                         share, senders
     openapi             the OpenAPI description, of the routes in operations, with the schemas in schemas

@@ -26,6 +26,7 @@ from app.database.generations import Demand, last_event
 from app.database.servers.reads import Reads, reading
 from app.errors import ALTERED, ERRORS, REPLACED, RETRY_AFTER, ServiceError, disk_full, of_database
 from app.odata.request import JsonFormat, error_content, refused_method
+from app.service.logged_path import logged_path
 from app.service.sockets import EXHAUSTED
 from app.types.event_ids import Event, read_event
 from app.wire import answers
@@ -78,7 +79,7 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
     if seen is not request:
         seen[IS_SECURE] = seen.secure
         request = seen
-    started, status, size = time.perf_counter(), CLIENT_LEFT, 0
+    started, status, sent = time.perf_counter(), CLIENT_LEFT, Sent(request)
     token, _ = logs.REQUEST.set(id), CALLER.set(Caller(request.remote, id))  # the next request sets its own
     logs.ROWS.set(logs.RowCount())
     metrics.http.in_progress += 1
@@ -86,21 +87,39 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
         if request.method == "CONNECT":
             raise wrong_method(request.app, path)
         response = preflight(request, target, request.app[DATABASE].config.cors_origins) or await _answer(request, handler)
-        status, size = response.status, response.content_length or 0
+        status = response.status
         if isinstance(response, answers.Answer):
             await add_headers(request, response)
-        return response
+        return sent.note(response)
     except Exception as error:
         failure = to_service_error(error, id, tells_disk=target.area in WRITTEN_AREAS and request.method not in READ_METHODS)
         if request.writer.output_size:
             raise ConnectionResetError("the response had begun") from error
         status = failure.status
         logs.ROWS.set(logs.RowCount())  # what was read for another answer is not sent
-        return request.app[FAILURE_PAGE](request, failure) or error_response(failure, is_odata=target.is_odata)
+        return sent.note(request.app[FAILURE_PAGE](request, failure) or error_response(failure, is_odata=target.is_odata))
     finally:
         metrics.http.in_progress -= 1
-        _note(request, status, request.writer.output_size or size, time.perf_counter() - started)
+        _note(request, status, sent.size, time.perf_counter() - started)
         logs.REQUEST.reset(token)
+
+
+class Sent:
+    """The bytes of an answer's body: those that a stream has sent, or all of a whole one, which is sent after it was logged."""
+
+    def __init__(self, request: web.Request) -> None:
+        self.size = 0
+        self._has_body = request.method != "HEAD"
+        request.writer.on_body_write = self._add
+
+    def _add(self, size: int, _with_heads: int) -> None:
+        self.size += size
+
+    def note(self, response: web.StreamResponse) -> web.StreamResponse:
+        """Count the body of an answer, and return the answer."""
+        if not self.size and self._has_body:
+            self.size = response.content_length or 0
+        return response
 
 
 def _note(request: web.Request, status: int, size: int, seconds: float) -> None:
@@ -111,9 +130,9 @@ def _note(request: web.Request, status: int, size: int, seconds: float) -> None:
         request[REQUEST_ID],
         request.remote,
         request.method,
-        _raw_path(request),
+        logged_path(request, _raw_path(request), target, request.app[DATABASE].catalog),
         target.area if is_routed else "none",
-        target.shown_company if is_routed or target.is_odata else None,
+        target.shown_company if is_routed else None,
         request.get(ACTOR),
         status,
         0 if request.method == "HEAD" else logs.counted_rows(),

@@ -154,9 +154,10 @@ class Connection(web.RequestHandler):
             raise ConnectionResetError("the response had begun")
         if status == 500:
             log.error("a request failed", exc_info=exc)
-        metrics.requests.labels("none", "other", str(status)).inc()
         is_odata = read_target(self._path).is_odata
         answer = error_response(self._refusal_error(exc if status != 500 else None), is_odata=is_odata)
+        metrics.requests.labels("none", "other", str(status)).inc()
+        metrics.sent.labels("none").inc(answer.content_length or 0)
         response = Refusal(status=answer.status, body=answer.body, headers=answer.headers)
         response.connection = self
         response.force_close()

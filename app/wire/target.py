@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from app.wire import urls
 
 ODATA = "/api/odata"
+COMPANY = re.compile(r"[a-z0-9_-]{1,63}")  # the form of a company's name
 IMPORTS = frozenset({"import", "imports", "revert", "versions"})
 OPERATION = frozenset({"healthz", "readyz", "metrics", "openapi.json"})
 
@@ -35,10 +37,10 @@ class Target(NamedTuple):
 
     @property
     def shown_company(self) -> str | None:
-        """The company's name for the log, decoded as far as possible; None if the path has none."""
-        if not self.segment:
-            return None
-        return unquote(self.segment).partition("@")[0] if self.is_odata else unquote(self.segment)
+        """The company's name for the log; None if the path has none, or holds something else in its place."""
+        name = unquote(self.segment)
+        name = name.partition("@")[0] if self.is_odata else name
+        return name if COMPANY.fullmatch(name) else None
 
 
 def read_target(path: str) -> Target:

@@ -1,4 +1,4 @@
-"""Who read what: the line of each request in the log, and /metrics, have the number of rows in its answer."""
+"""Who read what: the line of each request in the log, and /metrics, have the number of rows in its answer, and of its bytes."""
 
 from __future__ import annotations
 
@@ -77,6 +77,64 @@ def test_every_read_says_how_many_rows_it_sent(service: Service, written: dict[s
         found[path], expected[path] = (status, written[f"r{number}"].rows), (404 if "999" in path or "none" in path else 200, rows)
     assert found == expected
     assert '"rows": 250, "bytes": ' in str(written["r0"])
+
+
+GZIP, TAG, HTML = {"Accept-Encoding": "gzip"}, {"If-None-Match": "*"}, {"Accept": "text/html"}
+ANSWERS: list[tuple[str, str, int, dict[str, str]]] = [
+    # method, path, status, headers
+    ("GET", f"{ODATA}/units", 200, {}),
+    ("GET", f"{ODATA}/units", 200, GZIP),
+    ("GET", f"{ODATA}/units(3)", 200, {}),
+    ("GET", f"{ODATA}/units?$top=40", 200, GZIP),
+    ("GET", f"{ODATA}/units(3)", 304, TAG),
+    ("GET", f"{ODATA}/units(999)", 404, {}),
+    ("GET", f"{ODATA}/units?$filter=(", 400, {}),
+    ("GET", f"{ODATA}/units", 401, {"Authorization": "Basic eDp5"}),
+    ("GET", "/api/odata/other/units", 403, {}),
+    ("PATCH", f"{ODATA}/units(3)", 405, {}),
+    ("POST", f"{ODATA}/$batch", 400, {"Content-Type": "application/json"}),
+    ("GET", "/c/demo/units", 200, {}),
+    ("GET", "/c/demo/units/", 308, {}),
+    ("GET", "/c/demo/units/999", 404, {}),
+    ("PUT", "/c/demo/units/999", 405, {}),
+    ("GET", f"{EXPORT}csv", 200, GZIP),
+    ("GET", f"{EXPORT}excel", 200, {}),
+    ("GET", f"{EXPORT}none", 400, {}),
+    ("GET", "/no/such/thing", 404, {}),
+    ("GET", "/login", 200, HTML),
+    ("GET", "/keys", 403, HTML),
+    ("POST", "/api/demo/import", 415, {"Content-Type": "text/none"}),
+    ("GET", "/healthz", 200, {}),
+    ("GET", "/healthz", 200, {"Expect": "100-continue"}),
+    ("DELETE", "/api/demo/versions/none", 404, {}),
+]
+
+
+def test_the_bytes_are_those_of_the_body_that_was_sent(service: Service, written: dict[str, AccessRecord]) -> None:
+    heads = [("HEAD", path, status, headers) for method, path, status, headers in ANSWERS if method == "GET"]
+    for number, (method, path, status, headers) in enumerate([*ANSWERS, *heads]):
+        id = f"b{number}"
+        reply = ask(service, path, method, {"Authorization": service.basic, "X-Request-Id": id, **headers})
+        wait_until(lambda id=id: id in written)
+        assert (reply.status, written[id].status, written[id].size) == (status, status, len(reply.body)), (method, path)
+        assert (method == "HEAD" or status in (304, 308)) == (not reply.body), (method, path)
+
+
+def sent_bytes(service: Service) -> dict[str, float]:
+    """The bytes that /metrics counts, by room."""
+    text = ask(service, "/metrics").body.decode()
+    return {room: float(sum) for room, sum in re.findall(r'(?m)^bds_http_response_bytes_total\{room="(\w+)"\} (\S+)$', text)}
+
+
+def test_the_metrics_have_the_bytes_of_refusals(service: Service) -> None:
+    before = sent_bytes(service)
+    refused = service.raw(b"BREW /c/demo/units HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    wrong = service.ask("/c/demo/units/999")
+    after = sent_bytes(service)
+    assert {room: after[room] - before.get(room, 0) for room in ("none", "changes")} == {
+        "none": len(refused.body),
+        "changes": len(wrong.body),
+    }
 
 
 def test_what_is_not_sent_is_not_counted(service: Service, written: dict[str, AccessRecord]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.errors import ServiceError
-from app.wire.target import Target, read_target
+from app.wire.target import COMPANY, Target, read_target
 
 PATHS = [
     # raw path, area, company
@@ -43,15 +43,15 @@ PATHS = [
 @pytest.mark.parametrize(("path", "area", "company"), PATHS)
 def test_a_path(path: str, area: str, company: str) -> None:
     target = read_target(path)
-    assert (target.area, target.company, target.shown_company) == (area, company, company or None)
+    assert (target.area, target.company, target.shown_company) == (area, company, company if COMPANY.fullmatch(company) else None)
     assert target.is_odata == (area == "odata")
 
 
 @pytest.mark.parametrize("segment", ["%zz", "%ff", "%00"])
-def test_a_company_that_cannot_be_decoded_is_refused_but_shown(segment: str) -> None:
+def test_a_company_that_cannot_be_decoded_is_refused_and_not_shown(segment: str) -> None:
     target = read_target(f"/api/odata/{segment}/products")
     assert target == Target("odata", segment)
-    assert target.shown_company
+    assert target.shown_company is None
     with pytest.raises(ServiceError) as refused:
         _ = target.company
     assert refused.value.code == "malformed_request"
