@@ -576,7 +576,13 @@ def test_no_seal_ends_with_an_id_after_which_none_can_be_computed(shared_operato
         shared_operator.connection.execute("update bds.seals set last_id = 9223372036854775807 where company_id = 'acme'")
 
 
-@pytest.mark.parametrize(("log", "what"), [("changes", each) for each in TAMPERED] + [("audit", each) for each in AUDIT_TAMPERED])
+CASES = [("changes", each) for each in TAMPERED] + [("audit", each) for each in AUDIT_TAMPERED]
+
+
+@pytest.mark.parametrize(
+    ("log", "what"),
+    [pytest.param(*case, marks=[not_divided("the log has a key there")] if "taken" in case[1] else []) for case in CASES],
+)
 def test_what_a_superuser_changes_is_named_by_its_range(shared_operator: Operator, log: str, what: str) -> None:
     statements, said = (TAMPERED if log == "changes" else AUDIT_TAMPERED)[what]
     with shared_operator.connection.transaction(force_rollback=True):
