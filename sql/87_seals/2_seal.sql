@@ -194,13 +194,12 @@ begin
             if this.company_id = '' or exists (select from bds.residents r where r.company_id = this.company_id) then
                 sealed := bds_seals.seal_log(this.company_id, this.log, oldest, ends_at);
                 done := done + sealed.sealed;
-                problem := concat_ws('; ', problem, sealed.problem);
+                problem := coalesce(problem || '; ' || sealed.problem, sealed.problem, problem);
             end if;
         exception when lock_not_available then
             null;  -- an erasure is under way: the next call seals
         end;
     end loop;
-    problem := nullif(problem, '');
 end
 $$;
 comment on function bds_seals.seal_all(interval) is

@@ -141,6 +141,21 @@ def test_what_is_missing_before_it_was_sealed_is_named(operator: Operator) -> No
     assert operator.rows("select kind, first_id, last_id from bds.seal_findings order by 2") == gaps
 
 
+def test_what_is_in_the_way_is_told_of_each_log_and_of_those_alone(operator: Operator) -> None:
+    rename = "update data.customers set name = name || '!' where company_id = %s and id < 4"
+    for company in ("acme", "beta"):
+        operator.connection.execute(rename, (company,))
+    operator.rows("select from bds.maintain()")  # these logs wait from now on
+    operator.company("sound")  # its audit does not wait yet, which is looked at before them
+    operator.connection.execute("delete from bds.change_log where (company_id, id) in (('acme', 13), ('beta', 5))")
+    told = [
+        f"records of changes of {company} between {ids} are missing"
+        for company, ids in {"acme": "13 and 15", "beta": "5 and 7"}.items()
+    ]
+    [(done, problem)] = operator.rows(SEAL)
+    assert done > 0 and sorted(problem.split("; ")) == told
+
+
 # Lawful changes -----------------------------------------------------------------------------------------------------------------
 
 
