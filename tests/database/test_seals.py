@@ -573,8 +573,8 @@ AUDIT_TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {
     ),
     "a record that was not sealed yet": (act("x", "x", "{}", 4), [("missing", 3, 3), ("unsealed", 4, 4)]),
     "the last id that there is": (
-        act("x", "x", "{}", 9223372036854775807),
-        [("missing", 3, 9223372036854775806), ("unsealed", 9223372036854775807, 9223372036854775807)],
+        act("x", "x", "{}", 9223372036854775806),
+        [("missing", 3, 9223372036854775805), ("unsealed", 9223372036854775806, 9223372036854775806)],
     ),
 }  # fmt: skip
 
