@@ -48,7 +48,7 @@ SECRETS = re.compile(
 )
 HINTS = ("bds_", "whsec_", "eyJ", "://", "assword=", "asic ", "earer ")  # a text without any of these holds no secret
 DELAY = 0.1  # seconds for which request lines are collected before they are written together
-QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+QUOTED = re.compile(r"['\"].*['\"]", re.DOTALL)  # up to the last quotation mark: a value may contain some
 # classes of errors (SQLSTATE) whose messages hold names of the schema, never values of a row
 NAMING = ("42", "55", "57", "08", "53", "58", "XX", "25", "40", "BD")
 
@@ -91,7 +91,7 @@ def mask_secrets(text: str) -> str:
 
 
 def mask_quoted(text: str) -> str:
-    """Replace everything in quotation marks: exceptions quote values of rows and requests."""
+    """Replace everything between the first quotation mark and the last: exceptions quote values of rows and requests."""
     return QUOTED.sub("'...'", text)
 
 
@@ -101,8 +101,9 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, psycopg.Error) and error.sqlstate:
         message = error.diag.message_primary or ""
         about = [each for each in (error.diag.table_name, error.diag.column_name, error.diag.constraint_name) if each]
-        shown = message if error.sqlstate[:2] in NAMING else mask_quoted(message)
-        return f"{name}: {error.sqlstate} {shown}" + (f" ({', '.join(about)})" if about else "")
+        if error.sqlstate[:2] not in NAMING:  # what a function of PL/pgSQL raises may be anything
+            message = "..." if error.diag.source_function == "exec_stmt_raise" else mask_quoted(message)
+        return f"{name}: {error.sqlstate} {message}" + (f" ({', '.join(about)})" if about else "")
     return f"{name}: {mask_quoted(str(error))}"
 
 

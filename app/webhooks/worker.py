@@ -27,6 +27,7 @@ from app.database.catalog import Catalog
 from app.database.database import Database
 from app.database.pool.listening import RECONNECT
 from app.database.servers.place import WORKERS, Place
+from app.logs import describe_error
 from app.tasks import cancel_and_wait
 from app.webhooks.hook import fit
 from app.webhooks.send import Delivery, Outcome, Sender
@@ -188,7 +189,7 @@ class Worker:
         except psycopg.OperationalError:
             raise
         except psycopg.Error as error:  # perhaps a filter compiled for another model; other companies are not affected
-            log.warning("cannot match the hooks of %s: %s", company, error.diag.message_primary)
+            log.warning("cannot match the hooks of %s: %s", company, describe_error(error))
             self._refit.set()
             return
         if routed is None:

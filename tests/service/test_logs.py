@@ -138,7 +138,14 @@ def test_secrets_are_masked_in_every_line(formatter: logging.Formatter, message:
 @pytest.mark.parametrize("formatter", [logs.JsonFormatter(), logs.TextFormatter()], ids=["json", "text"])
 def test_exceptions_are_logged_with_their_stack_and_without_values(database_url: str, formatter: logging.Formatter) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
-        for statement in (f"select '{LITERAL}'::int", f"insert into bds.tenants (id) values ('{LITERAL}'), ('{LITERAL}')"):
+        for statement in (
+            f"select '{LITERAL}'::int",
+            f"select 'a\"{LITERAL}\"'::int",
+            f"select 'it''s\n\"{LITERAL}\n''s'::int",
+            f"insert into bds.tenants (id) values ('{LITERAL}'), ('{LITERAL}')",
+            f"do $$ begin raise 'no credit for {LITERAL}'; end $$",
+            f"do $$ begin raise 'no credit for {LITERAL}' using errcode = 'KK001'; end $$",
+        ):
             with pytest.raises(psycopg.Error) as caught:
                 connection.execute(statement.encode())
             line = formatted(formatter, "it failed", error=caught.value)
@@ -146,11 +153,11 @@ def test_exceptions_are_logged_with_their_stack_and_without_values(database_url:
         with pytest.raises(psycopg.Error) as caught:
             connection.execute("select nothing from nowhere")
         assert "nowhere" in formatted(formatter, "it failed", error=caught.value), "names of the schema are logged"
-    try:
-        int(LITERAL)
-    except ValueError as error:
-        line = formatted(formatter, "it failed", error=error)
-    assert LITERAL not in line and "ValueError" in line
+    for text in (LITERAL, f"a'{LITERAL}\"", f"'\"{LITERAL}'\""):
+        with pytest.raises(ValueError) as wrong:
+            int(text)
+        line = formatted(formatter, "it failed", error=wrong.value)
+        assert LITERAL not in line and "ValueError" in line
 
 
 def test_wrong_choices_are_refused() -> None:

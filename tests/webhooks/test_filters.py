@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from app.config import Config
+from app.database.database import Database
 from app.webhooks import worker
 from tests.service.serving import wait_until
 from tests.webhooks.conftest import DAY, Queue, working
@@ -146,6 +149,22 @@ def test_a_condition_does_not_change_where_names_are_looked_up(queue: Queue, hea
     assert refused.value.sqlstate == "42501"
     assert list(heard.notifies(timeout=0)) == []
     assert queue.rows("show search_path") == [('"$user", public',)]
+
+
+def test_a_value_on_which_a_condition_fails_is_not_logged(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    hook = create(queue, "price > 1")
+    queue.compile(hook)
+    queue.operator.connection.execute("update bds.hook_filters set condition = 't.code::int > 1' where hook_id = %s", (hook,))
+    queue.products('hush"hush')
+
+    async def main() -> None:
+        database = await Database.open(Config(database_url=queue.url, webhook_window=0.0))
+        async with worker.working(database):
+            await asyncio.to_thread(wait_until, lambda: "cannot match the hooks of acme" in caplog.text)
+        await database.close()
+
+    asyncio.run(main())
+    assert "22P02" in caplog.text and "hush" not in caplog.text
 
 
 def test_no_role_but_the_workers_stores_a_condition(queue: Queue, connect: Any) -> None:
