@@ -46,9 +46,9 @@ FREEZE = """
         end if;
     end
     $$;
-    create event trigger freeze on ddl_command_start when tag in ('ALTER TABLE', 'CREATE FUNCTION') execute function public.refuse();
+    create event trigger no_changes_today on ddl_command_start when tag in ('ALTER TABLE', 'CREATE FUNCTION') execute function public.refuse();
 """
-THAW = "drop event trigger freeze; drop function public.refuse()"
+THAW = "drop event trigger no_changes_today; drop function public.refuse()"
 
 
 @dataclass
