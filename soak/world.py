@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ class World:
     port: int
     key: str
     bds: Sequence[str] = BDS
+    refused: Collection[str] = ("55P03", "40P01")  # SQLSTATEs with which a transaction of a writer may be refused
     started: list[psutil.Process] = field(default_factory=list)
     _starting: threading.Lock = field(default_factory=threading.Lock)
 

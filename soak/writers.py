@@ -21,7 +21,6 @@ from soak.world import COMPANIES, PATIENCE, WRITER, World
 SHARED = ("shared0", "shared1", "shared2")
 OWN = 12  # codes of a writer in each company and entity
 STOPPED = (psycopg.OperationalError, psycopg.InterfaceError)
-REFUSED = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 IN_LOG = """select entity, row_id, operation::text from bds.changes
     where company_id = %s and transaction_id = %s::text::xid8 and row_id = any (%s)"""
 
@@ -84,12 +83,14 @@ class Writer:
             commit = self.rng.random() > 0.1
             connection.execute("commit" if commit else "rollback")
             sure = True
-        except REFUSED as error:
-            self.ledger.count(f"refused {error.sqlstate}")
-            connection.execute("rollback")
-            commit, sure = False, True
-        except STOPPED:
+        except psycopg.Error as error:
             commit = False
+            if error.sqlstate in self.world.refused:
+                self.ledger.count(f"refused {error.sqlstate}")
+                connection.execute("rollback")
+                sure = True
+            elif not isinstance(error, STOPPED):
+                raise
         for draft in drafts:
             committed = commit if sure else self._was_committed(draft, transaction)
             self._book(draft, transaction, committed)

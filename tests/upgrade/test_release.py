@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from app.auth.keys import hash_key, make_key
+from app.errors import REPLACED
 from soak import audit, imports, receiver, writers
 from soak.__main__ import actors, start
 from soak.ledger import Ledger
@@ -114,6 +115,7 @@ def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgraded]:
             old.start_service(port)
         for port in ports:
             replace(old, port=port).wait_until_ready()
+        old.refused = {*old.refused, *REPLACED}
         with proxied(ports, loop) as old.port:
             found = Upgraded(replace(old, bds=BDS), ledger, old, key)
             receiver.register(old, ledger, hooks, COMPANIES)
