@@ -32,11 +32,11 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 WORK = 2.0  # seconds of work before and after each step
 SERVICES = 2
-CLIENTS = 6
+CLIENTS = 2
 # who works meanwhile, so that two processors do
 ACTORS = {
-    "writer a", "writer c", "importer of alpha", "importer of beta", "tags of alpha", "past of beta", "updated of alpha",
-    *(f"{name} of {company}" for name in ("sql", "pages", "stream") for company in COMPANIES),
+    "writer a", "importer of alpha", "tags of alpha", "past of alpha", "updated of alpha",
+    *(f"{name} of {company}" for name in ("sql", "stream") for company in COMPANIES),
 }  # fmt: skip
 # of a DBA: the schema is not to change today
 FREEZE = """
@@ -163,7 +163,7 @@ def ask_for_unit(world: World, key: str, **headers: str) -> Reply:
 
 def test_each_request_was_answered_or_told_to_try_again(upgraded: Upgraded) -> None:
     assert set(upgraded.seen.answers) <= {"200", "503 busy"}, upgraded.seen.answers
-    assert upgraded.seen.answers["200"] > 100
+    assert upgraded.seen.answers["200"] > 20
 
 
 def test_nothing_was_lost_and_everything_goes_on(upgraded: Upgraded) -> None:
