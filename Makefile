@@ -49,14 +49,20 @@ browser:
 # Four processes, each with a PostgreSQL of its own: tests that wait leave two cores idle otherwise; tests/conftest.py orders the
 # files.  Commands that tests start find compiled modules, whatever the environment says:
 # to compile them at each start takes longer than what is tested.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
-test: install pooler browser
-	$(PYTEST)
+# At first one process compiles what it imports: four would each compile all of it at the same time.
+$(VENV)/.compiled: $(VENV)/.installed
+	@$(PYTEST) --collect-only -qq > /dev/null 2>&1 || true
+	@touch $@
+
+test: install pooler browser $(VENV)/.compiled
+	$(PYTEST) $(PARALLEL)
 
 # A cluster has one template database, for one process of pytest.
-test-divided: install
-	BDS_TEST_DIVIDED=$(or $(BDS_TEST_DIVIDED),4) $(PYTEST) $(if $(BDS_TEST_CITUS_URL),--numprocesses 0) \
+test-divided: install $(VENV)/.compiled
+	BDS_TEST_DIVIDED=$(or $(BDS_TEST_DIVIDED),4) $(PYTEST) $(PARALLEL) $(if $(BDS_TEST_CITUS_URL),--numprocesses 0) \
 		tests/feed tests/changes tests/odata tests/divided tests/citus \
 		$(if $(BDS_TEST_CITUS_URL),,tests/database/test_isolation.py tests/database/test_turn.py tests/webhooks/test_registration.py)
 
@@ -68,8 +74,8 @@ test-citus:
 	$(MAKE) test-divided
 
 # For every day: nothing that starts processes of its own, a browser or npm, or takes long.
-check: lint
-	$(PYTEST) -m 'not slow and not processes'
+check: lint $(VENV)/.compiled
+	$(PYTEST) $(PARALLEL) -m 'not slow and not processes'
 
 # The tests of poolers are skipped without PgBouncer; root on Debian gets it, quietly or not at all.
 pooler:

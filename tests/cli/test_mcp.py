@@ -8,10 +8,9 @@ import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client, StdioServerParameters, stdio_client
 
 from app import extras
 from app.cli import main, tools
@@ -20,6 +19,9 @@ from app.errors import ServiceError
 from tests.cli.test_commands import BDS, ROOT
 from tests.feed.test_http import send
 from tests.service.serving import Service, running, unused_port
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 pytestmark = pytest.mark.processes
 
@@ -49,6 +51,7 @@ TOTALS = ("123456789012345.6789", "0.0001")
 
 def ask(service: Service, key: str, work: Callable[[Call, Client], Awaitable[None]], *words: str) -> None:
     """Do the work with a server of its own, which has the key."""
+    from mcp import Client, StdioServerParameters, stdio_client  # imported late: every process of pytest collects this file
 
     async def run() -> None:
         arguments = [*BDS[1:], "mcp", "--url", f"http://{service.host}:{service.port}", *words]

@@ -135,7 +135,7 @@ ANSWERS: list[tuple[bytes, dict[str, str], int, str | None]] = [
     (zstd.compress(GOOD) + b"junk", {"Content_Encoding": "zstd"}, 400, "malformed_document"),
     (GOOD, {"Content_Encoding": "zstd"}, 400, "malformed_document"),
     (b"", {"Content_Encoding": "zstd"}, 400, "malformed_document"),
-    (zstd.compress(b'{"units": [' + b" " * (64 << 20) + b"]}"), {"Content_Encoding": "zstd"}, 413, "too_large"),
+    (zstd.compress(b'{"units": [' + b" " * (16 << 20) + b"]}"), {"Content_Encoding": "zstd"}, 413, "too_large"),
     (b"", {"Content_Encoding": "gzip"}, 400, "malformed_document"),
     (b'{"planets": []}', {}, 400, "unknown_entity"),
     (b'{"units": [], "pla\\u0000nets": []}', {}, 400, "unknown_entity"),
@@ -144,7 +144,7 @@ ANSWERS: list[tuple[bytes, dict[str, str], int, str | None]] = [
     (b'{"units": [{"code": "T", "name": "t"}, 7]}', {}, 400, "invalid_document"),
     (b'{"units": [{"code": "T", "name": "t"}], "@atomic": "yes"}', {}, 400, "invalid_directive"),
     (b'{"units": [' + b" " * (1 << 20) + b"]}", {}, 413, "too_large"),
-    (gzip.compress(b'{"units": [' + b" " * (64 << 20) + b"]}"), {"Content_Encoding": "gzip"}, 413, "too_large"),
+    (gzip.compress(b'{"units": [' + b" " * (16 << 20) + b"]}"), {"Content_Encoding": "gzip"}, 413, "too_large"),
 ]
 
 
