@@ -252,7 +252,7 @@ as $$
                 end$sql$,
                 'target', c.target, 'value', d.value, 'map', 'map_' || c.target
             ) else bds_feed.typed(c) end
-    ) || coalesce(bds_feed.target_scope(c), '{}') || bds_feed.logged_scope(c)
+    ) || coalesce(case when c.target is not null then bds_feed.target_scope(c) end, '{}') || bds_feed.logged_scope(c)
     from bds_feed.read_value(c) r
     cross join lateral (
         select t.typcategory = 'S' and c.type <> 'enum' from pg_type t where t.oid = c.base_type::regtype
