@@ -196,7 +196,8 @@ class Sampler:
             pool_waiting.labels(pool).set(stats["requests_waiting"])
             for name, counter in pool_counters.items():
                 now = stats.get(name, 0)
-                more, self._seen[pool, name] = now - self._seen.get((pool, name), 0), now
+                seen, self._seen[pool, name] = self._seen.get((pool, name), 0), now
+                more = now - seen if now >= seen else now  # a pool that is made anew counts from 0
                 counter.labels(pool).inc(more / 1000 if name.endswith("_ms") else more)
         for pool, limit in limits.items():
             pool_limit.labels(pool).set(limit)

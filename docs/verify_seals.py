@@ -72,7 +72,7 @@ def dropped(connection, company, last, expired):
     """The first id that is kept; and the ranges of ids before that are gone, as the audit says or with the month that had them."""
     begun = connection.execute(MONTHS, (company,)).fetchall()
     ends = [*(first for _, first in begun[1:]), last + 1]
-    months = {month: ("change_log", first, end - 1) for (month, first), end in zip(begun, ends, strict=True)}
+    months = {month: ("change_log", first, end - 1) for (month, first), end in zip(begun, ends, strict=False)}
     months |= {month: (table, first, end) for table, month, first, end in expired if table and month is not None}
     names = [f"change_log_{month}" for month, _ in begun] + [f"{table}_{month}" for month, (table, *_) in months.items()]
     stands = {name: (there, attached) for name, there, attached in connection.execute(STANDS, (names,))}

@@ -605,6 +605,15 @@ def test_what_a_superuser_changes_is_named_by_its_range(shared_operator: Operato
         assert verified(shared_operator, log=log) == said
 
 
+def test_a_company_of_which_no_month_is_known_is_verified(operator: Operator) -> None:
+    operator.company("empty")
+    assert verified(operator, "empty") == []
+    operator.connection.execute("delete from bds.change_months where company_id = 'acme'")
+    assert verified(operator) == []
+    operator.connection.execute("delete from bds.change_log where company_id = 'acme' and id < 5")
+    assert verified(operator) == [("missing", 1, 4)]
+
+
 def test_seals_that_are_gone_are_not_made_again(operator: Operator) -> None:
     operator.connection.execute("delete from bds.seals where company_id = 'acme' and first_id = 9")
     assert verified(operator) == [("chain", 9, 12), ("unsealed", 9, 12)]

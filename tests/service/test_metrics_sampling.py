@@ -54,3 +54,10 @@ def test_durations_that_are_counted_together_are_what_they_were_one_by_one() -> 
 def _samples(histogram: Histogram) -> list[tuple[str, dict[str, str], float]]:
     """Name, labels and value of each number but the time at which the histogram was made."""
     return [(name, labels, value) for name, labels, value, *_ in histogram._samples() if name != "_created"]
+
+
+def test_a_pool_that_is_made_anew_counts_from_nothing() -> None:
+    sampler, name = Sampler(), "made anew"
+    for number in (5, 7, 3):
+        sampler.sample({name: {"pool_size": 1, "pool_available": 1, "requests_waiting": 0, "requests_num": number}}, {}, {})
+    assert metrics.pool_counters["requests_num"].labels(name)._value.get() == 10
