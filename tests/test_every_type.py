@@ -17,7 +17,7 @@ from app.query.check.print_odata import Unprintable, filter_text
 from app.query.check.where import WhereChecker
 from app.query.parse.where import parse_filter
 from tests.auth.client import ask, make_user
-from tests.export.exported import send
+from tests.export.exported import UNREAD, send
 from tests.feed.conftest import Feed
 from tests.service.serving import Reply, Service, running, wait_until
 from tests.web.visitor import Visitor, visitor
@@ -328,7 +328,7 @@ def test_every_format_that_is_read_brings_all_of_them_back(world: World, format:
     assert (report["state"], report["entities"]["samples"]["unchanged"], report["errors"]) == ("completed", 3, [])
 
 
-@pytest.mark.parametrize("format", ["csv", "html", "pdf", "parquet"])
+@pytest.mark.parametrize("format", UNREAD)
 def test_the_other_formats_have_it(world: World, format: str) -> None:
     reply = world.service.ask(f"/api/demo/samples?export=true&format={format}")
     assert reply.status == 200 and reply.body

@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from app.cli import command, main
+from app.formats import READABLE
 from tests.cli.terminal import bars, on_terminal
 from tests.cli.test_commands import BDS, ROOT
 from tests.service.serving import Service, running, unused_port, wait_until
@@ -112,8 +113,9 @@ def test_formats_and_mappers(
     source = feed(b"Code,Name\nM1,mapped\n", "units.csv")
     code, out, err = bds("import", source, "--company", "other", "--mapper", "units")
     assert code == 0 and out.splitlines()[1].split()[:2] == ["units", "1"], err
-    for format, name in (("csv", "units.csv"), ("xml", "units.xml"), ("excel", "units.xlsx")):
-        code, out, err = bds("export", "units", "--company", "other", "--format", format, "--output", str(tmp_path / name))
+    for format in READABLE:
+        name = f"units.{format.extension}"
+        code, out, err = bds("export", "units", "--company", "other", "--format", format.name, "--output", str(tmp_path / name))
         assert (code, out) == (0, ""), err
         code, out, err = bds("import", str(tmp_path / name), "--company", "other")
         assert code == 0 and out.splitlines()[1].split() == ["units", "0", "0", "0", "1", "0"], err

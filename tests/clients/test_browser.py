@@ -6,9 +6,7 @@ They are not changed in any way: what UI5 sends by default is a $batch.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -17,29 +15,23 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from tests import chromium
 from tests.clients.conftest import PATIENCE, Run, Sql
 from tests.service.serving import Service
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 BATCHED = re.compile(r"^GET (\S+) HTTP/1.1", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def page(place: Path, run: Run) -> Iterator[Any]:
     """An empty page, in a browser that has all clients at hand."""
-    path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium (`make test-clients` tries that as root)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make install")
-    run("esbuild", "browser/main.js", "--bundle", "--outfile=browser/bundle.js", "--log-level=error")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS, env={**os.environ, "NO_PROXY": "*"})
+    with chromium.for_tests() as browser:
+        run("esbuild", "browser/main.js", "--bundle", "--outfile=browser/bundle.js", "--log-level=error")
         page = browser.new_page()
         page.set_default_timeout(PATIENCE * 1000)
         yield page
-        browser.close()
 
 
 @pytest.fixture

@@ -6,15 +6,12 @@ They show the demo company in the machine's Chromium: the overview in light colo
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 
-from playwright.sync_api import sync_playwright
-
+from tests import chromium
 from tests.docs.checkout import demo
 from tests.docs.documents import ROOT
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHANGE = """
 begin;
 select bds.set_context('demo', 'anna');
@@ -26,26 +23,22 @@ IMPORT = f"curl -s -H \"X-API-Key: $KEY\" -H 'Content-Type: application/json' -d
 
 
 def main() -> int:
-    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if browser is None:
-        sys.stderr.write("no Chromium on this machine\n")
+    if (found := chromium.find()) is None:
+        sys.stderr.write(f"{chromium.MISSING}\n")
         return 1
-    with demo() as (here, printed), sync_playwright() as driver:
+    with demo() as (here, printed), chromium.started(found) as browser:
         here.psql(CHANGE)
         here.type([IMPORT])
         (row,) = here.psql("select id from data.products where company_id = 'demo' and code = 'A0010'", "-At").split()
         signs_in = re.search(r"sign in: +(\S+)/login as (\S+)\npassword: (\S+)", printed)
         assert signs_in
         base, email, password = signs_in.groups()
-        chromium = driver.chromium.launch(
-            executable_path=browser, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
         for name, scheme, path, height in (
             ("overview", "light", "/?company=demo", 790),
             ("history", "dark", f"/changes/products/{row}?company=demo", 640),
         ):
             size = {"width": 1100, "height": height}
-            page = chromium.new_context(base_url=base, viewport=size, color_scheme=scheme).new_page()
+            page = browser.new_context(base_url=base, viewport=size, color_scheme=scheme).new_page()
             page.goto("/login")
             page.fill("#email", email)
             page.fill("#password", password)
@@ -53,7 +46,6 @@ def main() -> int:
             page.wait_for_url("**/")
             page.goto(path)
             page.screenshot(path=ROOT / "docs" / f"{name}.png")
-        chromium.close()
     return 0
 
 

@@ -1,13 +1,16 @@
-"""Imports of files that an export wrote."""
+"""The formats of exports, and imports of files that an export wrote."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from app.formats import begun_by
+from app.formats import CUSTOM, FORMATS, JSON, begun_by
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
 from tests.feed.conftest import Feed
+
+UNMAPPED = tuple(each.name for each in FORMATS.values() if each is not CUSTOM)  # which need no mapper
+UNREAD = tuple(name for name in UNMAPPED if name != JSON.name and not FORMATS[name].read_as)  # which no import reads back
 
 
 def send(feed: Feed, entity: str, body: bytes, chunk: int = 1 << 20) -> dict[str, Any]:

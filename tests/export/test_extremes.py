@@ -12,7 +12,7 @@ from lxml import etree
 
 from app.formats import READABLE
 from tests.export.conftest import Shop
-from tests.export.exported import send
+from tests.export.exported import UNREAD, send
 from tests.service.serving import wait_until
 
 pytestmark = pytest.mark.slow
@@ -94,7 +94,7 @@ def test_excel_has_numbers_where_they_are_exact_and_else_texts(limits: Shop) -> 
     assert (least[7], zero[7], long[7]) == ("1" + 30 * "0", "12345678901234500000", "123456789012345000000")
 
 
-@pytest.mark.parametrize("format", ["csv", "html", "pdf"])
+@pytest.mark.parametrize("format", UNREAD)
 def test_the_other_formats_are_written(limits: Shop, format: str) -> None:
     assert limits.good("limits", format)
 

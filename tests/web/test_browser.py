@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
@@ -14,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests import chromium as browsers
 from tests.auth.client import EMAIL, PASSWORD, ask, bearer, make_user
 from tests.service.serving import Service, wait_until
 from tests.web.visitor import Visitor, visitor
@@ -23,7 +22,6 @@ from tests.webhooks.receiving import receiving
 pytestmark = pytest.mark.processes
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 ONE_LINE = 50  # pixels
 PATIENCE = 60_000  # milliseconds
 
@@ -31,14 +29,8 @@ PATIENCE = 60_000  # milliseconds
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """One browser for all tests of this module."""
-    path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium (`make test` tries that as root)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make install")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS, env={**os.environ, "NO_PROXY": "*"})
+    with browsers.for_tests() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
