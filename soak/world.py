@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from psycopg.conninfo import make_conninfo
 
 from app.auth.keys import hash_key, make_key
 from app.database import embedded
+from tests.service.serving import unused_port
 
 COMPANIES = ("alpha", "beta")
 PATIENCE = 90.0  # seconds until the service or the database must be back
@@ -181,9 +181,9 @@ class World:
 
 
 @contextlib.contextmanager
-def world(bds: Sequence[str] = BDS) -> Iterator[World]:
+def world() -> Iterator[World]:
     """A running service with two companies; everything is ended and removed afterwards."""
-    with prepared(bds) as each:
+    with prepared() as each:
         each.start_service()
         each.wait_until_ready()
         yield each
@@ -212,9 +212,3 @@ def prepared(bds: Sequence[str] = BDS) -> Iterator[World]:
             each.end()
         embedded.stop(directory)
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def unused_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -12,7 +12,7 @@ from app.changes.parameters import by_name
 from app.changes.rows import Answer
 from app.database.database import Database
 from app.errors import QueryError, ServiceError
-from app.wire.target import COMPANY
+from app.wire.target import SLUG
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
@@ -31,7 +31,7 @@ async def list_audit(database: Database, identity: Identity, company: str, param
     company: also one that was deleted: home has records of it.
     """
     limit, before = read_parameters(params)
-    if not COMPANY.fullmatch(company):
+    if not SLUG.fullmatch(company):
         raise ServiceError("not_found", f"no such company: {company!r}")
     records, more = await read_page(database, identity, company, before, limit)
     body = json.dumps({"data": records, "hasMore": more}, ensure_ascii=False, separators=(",", ":")).encode()

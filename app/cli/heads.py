@@ -17,6 +17,7 @@ import psycopg
 from app.database.connections import connect
 from app.database.servers.directory import HOME
 from app.errors import ServiceError
+from app.wire.target import SLUG
 
 HEADS = """
     select c.company_id, s.log, s.last_id, encode(s.hash, 'hex')
@@ -33,7 +34,6 @@ IS_THERE = (
     " exists (select from bds.residents where company_id = %s)"
 )
 HASH = re.compile(r"[0-9a-f]{64}")
-SLUG = re.compile(r"[a-z0-9_-]{1,63}")  # of a company or place
 OBJECT = "an object of JSON as bds doctor --print-heads writes it"
 
 

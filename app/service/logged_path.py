@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import unquote
 
 from aiohttp import web
 
 from app.database.catalog import Catalog, Entity
 from app.wire.routing import find_match
-from app.wire.target import COMPANY, ODATA, Target
+from app.wire.target import ODATA, SLUG, Target
 
 REST = "{...}"
 PARAMETER = re.compile(r"\{(\w+)\}")
@@ -38,13 +39,20 @@ def _filled(route: str, names: Mapping[str, str], catalog: Catalog) -> str:
     if not names:
         return route
     kept = {}
-    if COMPANY.fullmatch(company := names.get("company", "")):
+    if SLUG.fullmatch(company := names.get("company", "")):
         kept["company"] = company
     if "entity" not in names:
         kept |= {name: names[name] for name in ("id", "delivery") if NUMBER.fullmatch(names.get(name, ""))}
     elif names["entity"] in catalog:  # whose ids are values
         kept["entity"] = names["entity"]
-    return PARAMETER.sub(lambda found: kept.get(found[1], found[0]), route)
+    return _put(route, tuple(kept.items()))
+
+
+@lru_cache(maxsize=1024)  # in the way of every request
+def _put(route: str, kept: tuple[tuple[str, str], ...]) -> str:
+    """A route's path with what some of its parameters hold."""
+    named = dict(kept)
+    return PARAMETER.sub(lambda found: named.get(found[1], found[0]), route)
 
 
 def _odata_path(path: str, target: Target, catalog: Catalog) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from app.wire import urls
 
 ODATA = "/api/odata"
-COMPANY = re.compile(r"[a-z0-9_-]{1,63}")  # the form of a company's name
+SLUG = re.compile(r"[a-z0-9_-]{1,63}")  # the form of the name of a company or place
 IMPORTS = frozenset({"import", "imports", "revert", "versions"})
 OPERATION = frozenset({"healthz", "readyz", "metrics", "openapi.json"})
 
@@ -40,7 +40,7 @@ class Target(NamedTuple):
         """The company's name for the log; None if the path has none, or holds something else in its place."""
         name = unquote(self.segment)
         name = name.partition("@")[0] if self.is_odata else name
-        return name if COMPANY.fullmatch(name) else None
+        return name if SLUG.fullmatch(name) else None
 
 
 def read_target(path: str) -> Target:

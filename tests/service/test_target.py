@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.errors import ServiceError
-from app.wire.target import COMPANY, Target, read_target
+from app.wire.target import SLUG, Target, read_target
 
 PATHS = [
     # raw path, area, company
@@ -43,7 +43,7 @@ PATHS = [
 @pytest.mark.parametrize(("path", "area", "company"), PATHS)
 def test_a_path(path: str, area: str, company: str) -> None:
     target = read_target(path)
-    assert (target.area, target.company, target.shown_company) == (area, company, company if COMPANY.fullmatch(company) else None)
+    assert (target.area, target.company, target.shown_company) == (area, company, company if SLUG.fullmatch(company) else None)
     assert target.is_odata == (area == "odata")
 
 

@@ -14,30 +14,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LAST = "0.9.0"
-COMMITS = {"0.9.0": "5c6600dd5e1928a0815a3ef8c21ecea8180b4e02"}
+VERSION, COMMIT = "0.9.0", "5c6600dd5e1928a0815a3ef8c21ecea8180b4e02"
 
 
-def built(version: str, folder: Path) -> Path:
-    """The command `bds` of a release, installed in a folder.  Skips the test in a tree without the release's commit."""
-    commit = COMMITS[version]
-    archive = subprocess.run(["git", "-C", ROOT, "archive", commit], capture_output=True)
+def built(folder: Path) -> Path:
+    """The command `bds` of the release, installed in a folder.  Skips the test in a tree without its commit."""
+    archive = subprocess.run(["git", "-C", ROOT, "archive", COMMIT], capture_output=True)
     if archive.returncode:
-        pytest.skip(f"no commit {commit} of version {version} here: {archive.stderr.decode().strip()}")
+        pytest.skip(f"no commit {COMMIT} of version {VERSION} here: {archive.stderr.decode().strip()}")
     source, environment = folder / "source", folder / "environment"
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(source, filter="data")
     run(sys.executable, "-m", "venv", "--without-pip", environment)
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        environment / "bin" / "python",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-    ]
+    pip = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install", "--quiet"]
     if dict(locked(source)).items() <= installed().items():
         # what is here has the same versions: it is used in place of copies
         [site] = environment.glob("lib/python*/site-packages")

@@ -25,8 +25,9 @@ from soak import audit, imports, receiver, writers
 from soak.__main__ import actors, start
 from soak.ledger import Ledger
 from soak.load import Client, Seen, proxy
-from soak.world import BDS, COMPANIES, Reply, World, prepared, unused_port
-from tests.upgrade.releases import LAST, built
+from soak.world import BDS, COMPANIES, Reply, World, prepared
+from tests.service.serving import unused_port
+from tests.upgrade.releases import built
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -82,8 +83,10 @@ def looping() -> Iterator[asyncio.AbstractEventLoop]:
 def proxied(ports: list[int], loop: asyncio.AbstractEventLoop) -> Iterator[int]:
     """The port of a plain TCP proxy before some ports."""
     opened = proxy(ports)
-    yield asyncio.run_coroutine_threadsafe(opened.__aenter__(), loop).result()
-    asyncio.run_coroutine_threadsafe(opened.__aexit__(None, None, None), loop).result()
+    try:
+        yield asyncio.run_coroutine_threadsafe(opened.__aenter__(), loop).result()
+    finally:
+        asyncio.run_coroutine_threadsafe(opened.__aexit__(None, None, None), loop).result()
 
 
 @contextmanager
@@ -104,7 +107,7 @@ def clients(port: int, key: str, seen: Seen, loop: asyncio.AbstractEventLoop) ->
 
 @pytest.fixture(scope="module")
 def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgraded]:
-    bds = built(LAST, tmp_path_factory.mktemp("release"))
+    bds = built(tmp_path_factory.mktemp("release"))
     ledger, ports, key = Ledger(), [unused_port() for _ in range(SERVICES)], make_key()
     with prepared([str(bds)]) as old, looping() as loop, receiver.receiving(ledger, random.Random(1)) as hooks:
         with old.connect() as connection:
