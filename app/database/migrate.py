@@ -77,6 +77,11 @@ LOCKED = """
         and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
         and c.oid::bigint = any(%s)
 """
+# Unlike LOCK, these leave the tables of a view alone.
+LOCK_VIEWS = """
+    select format('alter view %%s owner to bds_owner', c.oid::regclass)
+    from unnest(%s::text[]) name join pg_class c on c.oid = to_regclass(name) and c.relkind = 'v'
+"""
 # Functions that this transaction has made: the grants write to all of them.
 MADE = "select p.oid::regprocedure::text from pg_proc p where p.xmin = pg_current_xact_id()::xid"
 AFTER_RESTORE = """
@@ -304,6 +309,8 @@ def _apply_due(
     _require_not_newer(applied, known)
     standing, is_altered = attempt(partial(_standing, connection))
     due = [unit for unit in known if applied.get(unit.name) != unit.checksum or (is_altered and not unit.is_migration)]
+    if is_plan:
+        _lock_views(connection, due)
     for unit in due:
         if unit.is_migration:
             if unit.name in applied:
@@ -332,6 +339,19 @@ def _require_not_newer(applied: dict[str, str], known: Sequence[Unit]) -> None:
         raise MigrationError(f"the database is newer than this program: it knows {', '.join(unknown)}")
     if numbers(applied.get(VERSION, "0")) > numbers(version()):
         raise MigrationError(f"the database is newer than this program: version {applied[VERSION]} has migrated it")
+
+
+def _lock_views(connection: psycopg.Connection[Any], due: Sequence[Unit]) -> None:
+    """Lock the views that units replace, before the plan's transaction locks a table: readers lock them in this order.
+
+    One that has locked a view and waits for a table, for which the plan waits in turn, would end each of its tries.
+    """
+    texts = "\n".join(text for unit in due for _, text in unit.files)
+    views = re.findall(r"^create or replace view ([\w.]+)", texts, re.MULTILINE)
+    connection.execute("set local role bds_owner")
+    for (statement,) in connection.execute(LOCK_VIEWS, (views,)).fetchall():
+        connection.execute(statement.encode())
+    connection.execute("reset role")
 
 
 def _prepare_shards(connection: psycopg.Connection[Any], number: int) -> None:

@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from app import logs
 from app.cli import command, main
 from app.formats import READABLE
 from tests.cli.terminal import bars, on_terminal
@@ -44,7 +45,11 @@ def url(service: Service) -> str:
 
 @pytest.fixture
 def bds(service: Service, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command against the service; no database can be reached."""
+    """Run a command against the service; no database can be reached.
+
+    The service, in this process, would write its request log to the standard error that the command's log has set up.
+    """
+    monkeypatch.setattr(logs.access, "disabled", True)
     monkeypatch.setenv("BDS_DATABASE_URL", f"postgresql://nobody@127.0.0.1:{unused_port()}/none")
     monkeypatch.setenv("BDS_KEY", service.key)
 

@@ -227,6 +227,23 @@ def test_a_plan_waits_for_no_reader_of_an_entity_and_stops_none(
     assert reader.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
 
 
+def test_a_plan_locks_views_and_tables_in_the_order_of_readers(url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for one that has read a view, and that waits for a table of a migration before it."""
+    monkeypatch.setattr(migrate, "LOCK_TRIES", 1)
+    monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "60s")
+    migration = "alter table bds.change_months add constraint new_check check (true)"
+    (own_sql / "migrations" / "0099_constraint.sql").write_text(migration)
+    with (own_sql / "30_change_log" / "21_changes.sql").open("a") as file:
+        file.write("-- changed\n")
+    with ThreadPoolExecutor() as threads, psycopg.connect(url) as connection:
+        connection.execute("select from bds.entity_positions")
+        done = threads.submit(migrate.plan, url)
+        wait_for_lock(url, done)
+        connection.execute("set local lock_timeout = '10s'; select from bds.change_months")
+        connection.rollback()
+        assert done.result(timeout=120) == ["migrations/0099_constraint.sql", "30_change_log", migrate.LAST]
+
+
 def test_an_entity_whose_comment_changed_is_generated_again_alone(url: str, own_sql: Path) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("comment on table data.units is 'What is measured in'")

@@ -100,7 +100,8 @@ PARTS = """
         select concat('column ', a.attname, ' ', format_type(a.atttypid, a.atttypmod), ' ', a.attnotnull, a.attidentity, a.attgenerated)
         from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
         union all
-        select 'constraint ' || k.conname || ' ' || pg_get_constraintdef(k.oid) from pg_constraint k
+        -- a copy is checked
+        select concat('constraint ', k.conname, ' ', replace(pg_get_constraintdef(k.oid), ' NOT VALID', '')) from pg_constraint k
         where k.conrelid = c.oid and k.contype <> 'n' and k.conparentid = 0 and k.conname <> 'change_log_pkey'
         union all
         select 'policy ' || p.polname || pg_get_expr(p.polqual, p.polrelid) from pg_policy p where p.polrelid = c.oid

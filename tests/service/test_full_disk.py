@@ -61,7 +61,8 @@ class Disk:
     def hold(self, *tables: str) -> None:
         """Let the disk have tables, which are emptied: then the next row of each needs a block."""
         for table in tables:
-            self._run(f"truncate {table} cascade")
+            self._run(f"delete from {table}")
+            self._run(f"vacuum full {table}")
             self._run(f"alter table {table} set tablespace {self.name}")
 
     def fill(self) -> None:
