@@ -118,13 +118,15 @@ def hooks(queue: Queue, receiver: Receiver) -> list[str]:
 
 def test_killed_workers_lose_nothing(queue: Queue, receiver: Receiver, hooks: list[str]) -> None:
     writers, chosen = Writers(queue.url), random.Random(7)
+    # a worker that lives renews its leases, however little of the processors it gets
+    settings = {"BDS_WEBHOOK_WINDOW": "0.3", "BDS_WEBHOOK_LEASE": "5"}
     with writers.writing():
         for _ in range(3):
-            with working(queue.url, BDS_WEBHOOK_WINDOW="0.3") as first, working(queue.url, BDS_WEBHOOK_WINDOW="0.3"):
+            with working(queue.url, **settings) as first, working(queue.url, **settings):
                 time.sleep(chosen.random())
                 first.kill()
                 time.sleep(chosen.random() / 4)
-    with working(queue.url):
+    with working(queue.url, BDS_WEBHOOK_LEASE=settings["BDS_WEBHOOK_LEASE"]):
         for path in hooks:
             writers.check(receiver, path)
     assert len(writers.commits) > 20
