@@ -138,7 +138,7 @@ def test_workers_that_survive_deliver_each_change_once(queue: Queue, receiver: R
     writers = Writers(queue.url, seed=2)
     with ExitStack() as stack:
         for _ in range(3):
-            stack.enter_context(working(queue.url))
+            stack.enter_context(working(queue.url, BDS_WEBHOOK_LEASE="5"))
         with writers.writing():
             time.sleep(2)
         for path in ("/a", "/b", "/c"):
