@@ -1,7 +1,7 @@
 """What reading a past state costs, against reading the present; and undoing an import, against the import.
 
-The state is of before a tenth of the rows changed, and of before each row changed several times.  Reads are the service's statements, without HTTP; how much memory one takes is
-measured over HTTP.
+The state is of before a tenth of the rows changed, and of before each row changed several times.  Reads are the service's statements,
+planned each time; those of single rows and pages also go over HTTP, where the service plans once.  Memory is measured over HTTP.
 """
 
 from __future__ import annotations
@@ -68,6 +68,20 @@ DEEP_READS = {
     "a filter of all rows": ("products", "$filter=price eq 7&$count=true&$top=10"),
     "every product": ("products", ""),
 }
+# Paths, now and of a version
+OVER_HTTP = {
+    "a page of 100": ("/api/odata/{company}/products?$top=100", "/api/odata/{company}@{version}/products?$top=100"),
+    "a page in the middle": (
+        "/api/odata/{company}/products?$filter=id%20gt%20{middle}&$top=100",
+        "/api/odata/{company}@{version}/products?$filter=id%20gt%20{middle}&$top=100",
+    ),
+    "a row by id": ("/api/odata/{company}/products(77)", "/api/odata/{company}@{version}/products(77)"),
+    "a row by code": ("/api/odata/{company}/products(code='p77')", "/api/odata/{company}@{version}/products(code='p77')"),
+    "$count": ("/api/odata/{company}/products/$count", "/api/odata/{company}@{version}/products/$count"),
+    "/c, a page of 100": ("/c/{company}/products?limit=100", "/c/{company}/products?limit=100&version={version}"),
+    "/c, a row by id": ("/c/{company}/products/77", "/c/{company}/products/77?version={version}"),
+}
+REQUESTS = 20  # of a round
 
 
 def measure(place: Place, rows: int) -> Iterator[Result]:
@@ -105,6 +119,10 @@ def deep(place: Place, rows: int) -> Iterator[Result]:
             for name, (ours, floor) in read(url, version, reads).items():
                 note = f"{rows:,} rows; floor: now; target >= 0.2 but for filters and all rows"
                 yield rate(f"past behind {times} changes a row, {name}", "reads/s", 1, ours, floor, note)
+            with service(url, place.directory) as served:
+                for name, (ours, floor) in read_over_http(served, version, rows).items():
+                    note = f"{rows:,} rows; floor: now; target >= 0.2"
+                    yield rate(f"past behind {times} changes a row, over HTTP, {name}", "reads/s", REQUESTS, ours, floor, note)
 
 
 def fill(url: str, rows: int) -> int:
@@ -157,10 +175,34 @@ def _reading(reader: psycopg.Connection[Any], catalog: Catalog, entity: str, opt
     return work
 
 
-def fetch(served: Service, path: str) -> int:
-    """Read a collection over HTTP; returns its size in bytes.  Raises RuntimeError unless the answer is 200."""
+def read_over_http(served: Service, version: int, rows: int) -> dict[str, tuple[list[float], list[float]]]:
+    """Seconds of some requests over one connection, of the past state and of now."""
     connection = http.client.HTTPConnection(served.host, served.port)
-    connection.request("GET", f"/api/odata/{path}", headers={"Authorization": served.basic})
+    times = {}
+    for name, paths in OVER_HTTP.items():
+        say(f"past: over HTTP, {name}")
+        now, past = (path.format(company=COMPANY, version=version, middle=rows // 2) for path in paths)
+        for path in (now, past):
+            ask(served, path, connection)  # plans, and loads what is read
+        rounds = [[timed(_ask_some, served, path, connection)[0] for path in (past, now)] for _ in range(ROUNDS)]
+        times[name] = ([each for each, _ in rounds], [each for _, each in rounds])
+    connection.close()
+    return times
+
+
+def fetch(served: Service, path: str) -> int:
+    """Read a collection over a connection of its own; returns its size in bytes.  Raises RuntimeError unless the answer is 200."""
+    return ask(served, f"/api/odata/{path}", http.client.HTTPConnection(served.host, served.port))
+
+
+def _ask_some(served: Service, path: str, connection: http.client.HTTPConnection) -> None:
+    for _ in range(REQUESTS):
+        ask(served, path, connection)
+
+
+def ask(served: Service, path: str, connection: http.client.HTTPConnection) -> int:
+    """The size of an answer in bytes.  Raises RuntimeError unless it is a 200."""
+    connection.request("GET", path, headers={"Authorization": served.basic})
     response = connection.getresponse()
     if response.status != 200:
         raise RuntimeError(f"{path}: {response.status} {response.read(500)!r}")

@@ -26,7 +26,7 @@ from app import logs
 from app.auth import passwords
 from app.database import embedded, migrate
 from app.places import cluster
-from tests import cpu
+from tests import cpu, servers
 from tests.cpu import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown  # noqa: F401
 
 TEMPLATE = "bds_template"
@@ -102,14 +102,13 @@ def server() -> Iterator[str]:
         yield from citus_server(CITUS_URL)
         return
     directory = Path(tempfile.mkdtemp(prefix="bds-tests-"))
-    url = embedded.start(directory)
+    url = servers.start(directory)
     try:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("alter system set fsync = off")
             connection.execute("alter system set full_page_writes = off")  # each copy of the template begins with a checkpoint
             connection.execute("select pg_reload_conf()")
-            connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'")
-        make_template(make_conninfo(url, dbname=TEMPLATE))
+        add_template(url)
         yield url
     finally:
         cpu.add_server(directory)
@@ -117,10 +116,20 @@ def server() -> Iterator[str]:
         shutil.rmtree(directory)
 
 
-def make_template(url: str) -> None:
-    """Migrate it.  Services of tests need not list the problems of each new database: those that count them set the time back."""
-    migrate.migrate(url, DIVIDED or None)
-    with psycopg.connect(url, autocommit=True) as connection:
+def add_template(url: str) -> None:
+    """Add the template to a server whose own database is migrated; its tables are divided where those of all tests are."""
+    source = "template0 encoding 'UTF8' locale 'C.UTF-8'" if DIVIDED else f"{embedded.DATABASE} strategy file_copy"
+    with psycopg.connect(make_conninfo(url, dbname="postgres"), autocommit=True) as connection:
+        connection.execute(f"create database {TEMPLATE} template {source}".encode())
+    template = make_conninfo(url, dbname=TEMPLATE)
+    if DIVIDED:
+        migrate.migrate(template, DIVIDED)
+    count_no_problems(template)
+
+
+def count_no_problems(template: str) -> None:
+    """Services of tests need not list the problems of each new database: those that count them set the time back."""
+    with psycopg.connect(template, autocommit=True) as connection:
         connection.execute("update bds.problem_counts set counted_at = 'infinity'")
 
 
@@ -144,7 +153,8 @@ def make_citus_template(url: str) -> None:
         host = connection.info.host
         connection.execute("select citus_set_coordinator_host(%s, inet_server_port())", (host,))
         connection.execute("select citus_set_node_property(%s, inet_server_port(), 'shouldhaveshards', true)", (host,))
-    make_template(template)
+    migrate.migrate(template, DIVIDED or None)
+    count_no_problems(template)
     place_shards(template)
     close(url, TEMPLATE)
 

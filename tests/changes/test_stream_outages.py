@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import random
-import shutil
-import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 
-from app.database import embedded, migrate
 from tests.changes.following import Refused, connect, cut, following
 from tests.changes.test_stream import add, last
 from tests.conftest import Operator
-from tests.feed.test_restart import Own
+from tests.servers import Own, own_server
 from tests.service.serving import Service, running, wait_until
 
 pytestmark = pytest.mark.processes
@@ -113,15 +109,8 @@ def test_followers_share_one_listen_and_a_few_connections(service: Service) -> N
 @pytest.fixture(scope="module")
 def own() -> Iterator[Own]:
     """A PostgreSQL of its own, which tests may stop."""
-    directory = Path(tempfile.mkdtemp(prefix="bds-stream-"))
-    directory.chmod(0o755)
-    try:
-        url = embedded.start(directory)
-        migrate.migrate(url)
-        yield Own(directory, url)
-    finally:
-        embedded.stop(directory)
-        shutil.rmtree(directory, ignore_errors=True)
+    with own_server() as server:
+        yield server
 
 
 def test_streams_survive_a_restart_of_the_database(own: Own) -> None:
@@ -130,9 +119,8 @@ def test_streams_survive_a_restart_of_the_database(own: Own) -> None:
         with following(service) as client, following(service, filter="id > 15") as filtered:
             add(service.operator, 10)
             client.wait(10)
-            embedded.stop(own.directory)
-            embedded._wheel().PostgresServer._instances.pop(own.directory / "postgres", None)
-            embedded.start(own.directory)
+            own.stop()
+            own.start()
             with psycopg.connect(own.url, autocommit=True) as connection:
                 add(Operator(connection), 10)  # before the service has its connections back
                 client.wait(20)

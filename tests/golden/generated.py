@@ -5,15 +5,13 @@ A change of a template shows there what it does to the functions, views and trig
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from app.database import embedded, migrate
+from tests.servers import own_server
 from tests.test_every_type import create_samples
 
 HERE = Path(__file__).parent
@@ -48,17 +46,10 @@ def golden(connection: psycopg.Connection[Any], entity: str) -> str:
 
 
 def main() -> None:
-    folder = Path(tempfile.mkdtemp())
-    try:
-        url = embedded.start(folder)
-        migrate.migrate(url)
-        with psycopg.connect(url, autocommit=True) as connection:
-            register(connection)
-            for entity in ENTITIES:
-                (HERE / f"{entity}.sql").write_text(golden(connection, entity))
-    finally:
-        embedded.stop(folder)
-        shutil.rmtree(folder)
+    with own_server() as server, psycopg.connect(server.url, autocommit=True) as connection:
+        register(connection)
+        for entity in ENTITIES:
+            (HERE / f"{entity}.sql").write_text(golden(connection, entity))
 
 
 if __name__ == "__main__":

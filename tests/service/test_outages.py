@@ -6,13 +6,10 @@ import asyncio
 import contextlib
 import gc
 import os
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -20,10 +17,9 @@ import uvloop
 from psycopg.conninfo import make_conninfo
 
 from app.config import Config
-from app.database import embedded, migrate
 from app.database.pool.pools import Pool
 from app.database.pool.pulse import Pulse
-from tests.feed.test_restart import Own
+from tests.servers import Own, own_server
 from tests.service.serving import PATIENCE, running, wait_until
 
 pytestmark = pytest.mark.processes
@@ -32,27 +28,15 @@ pytestmark = pytest.mark.processes
 @pytest.fixture(scope="module")
 def own() -> Iterator[Own]:
     """A PostgreSQL of its own, which tests may stop."""
-    directory = Path(tempfile.mkdtemp(prefix="bds-outage-"))
-    directory.chmod(0o755)
-    try:
-        url = embedded.start(directory)
-        migrate.migrate(url)
-        yield Own(directory, url)
-    finally:
-        embedded.stop(directory)
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def start(own: Own) -> None:
-    embedded._wheel().PostgresServer._instances.pop(own.directory / "postgres", None)
-    embedded.start(own.directory)
+    with own_server() as server:
+        yield server
 
 
 def test_readiness_follows_the_database_and_waiting_requests_are_served_after_an_outage(own: Own) -> None:
     with running(own.url) as service:
         assert service.ask("/readyz", authorization=None).status == 200
         assert (service.ask("/c/demo/units").status, service.ask("/c/demo/hooks").status) == (200, 200)
-        embedded.stop(own.directory)
+        own.stop()
         began = time.monotonic()
         away = service.ask("/readyz", authorization=None)
         assert (away.status, away.headers["Retry-After"], away.json["code"]) == (503, "1", "busy")
@@ -71,7 +55,7 @@ def test_readiness_follows_the_database_and_waiting_requests_are_served_after_an
         askers = [threading.Thread(target=lambda path=path: statuses.append(service.ask(path).status)) for path in paths]
         for asker in askers:
             asker.start()
-        start(own)
+        own.start()
         wait_until(lambda: service.ask("/readyz", authorization=None).status == 200)
         assert {service.ask(path).status for path in paths} == {200}, "ready means ready"
         for asker in askers:
@@ -91,13 +75,13 @@ def test_connections_that_the_server_has_ended_are_replaced_before_use(own: Own)
 
 def test_requests_during_an_outage_fail_within_seconds(own: Own) -> None:
     with running(own.url, company=None) as service:
-        embedded.stop(own.directory)
+        own.stop()
         try:
             wait_until(lambda: service.ask("/readyz", authorization=None).status == 503)
             refused = service.ask("/c/demo/units")
             assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
         finally:
-            start(own)
+            own.start()
 
 
 async def _hand_over(url: str) -> bool:

@@ -16,7 +16,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from app.database import connections, embedded, migrate
+from app.database import connections, embedded
+from tests import servers
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -30,9 +31,8 @@ def recovering(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """The connection string of a server that is in recovery, and the file with which recovery ends."""
     tmp_path.chmod(0o755)
     cluster, end = tmp_path / "postgres", tmp_path / "end"
-    url = embedded.start(tmp_path)
+    url = servers.start(tmp_path)
     try:
-        migrate.migrate(url)
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"alter system set restore_command = 'while ! test -f {end}; do sleep 0.1; done; false'".encode())
         embedded.stop(tmp_path)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import lzma
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from app.database import embedded, migrate
 from tests.conftest import Operator
 from tests.database.postgres_tools import run
+from tests.servers import own_server
 
 SNAPSHOT = Path(__file__).with_name("baseline.sql.xz")
 KEY = "bds_" + "KeyOfTheBaseline".ljust(43, "0")
@@ -124,17 +122,10 @@ def fill(connection: psycopg.Connection[Any]) -> None:
 
 def main() -> None:
     """Make a database on a server of its own, fill it, and write what pg_dump says of it."""
-    directory = Path(tempfile.mkdtemp(prefix="bds-snapshot-"))
-    directory.chmod(0o755)
-    try:
-        url = embedded.start(directory)
-        migrate.migrate(url)
-        with psycopg.connect(url, autocommit=True) as connection:
+    with own_server() as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
             fill(connection)
-        SNAPSHOT.write_bytes(lzma.compress(run("pg_dump", "--dbname", url), preset=9))
-    finally:
-        embedded.stop(directory)
-        shutil.rmtree(directory, ignore_errors=True)
+        SNAPSHOT.write_bytes(lzma.compress(run("pg_dump", "--dbname", server.url), preset=9))
 
 
 if __name__ == "__main__":

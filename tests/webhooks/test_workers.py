@@ -6,27 +6,24 @@ import asyncio
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from app.config import Config
-from app.database import embedded, migrate
 from app.database.database import Database
 from app.webhooks import worker
 from tests.conftest import Operator
+from tests.servers import own_server
 from tests.service.serving import wait_until
 from tests.webhooks.conftest import COMMAND, ROOT, SETTINGS, Queue, working
 from tests.webhooks.receiving import Receiver
@@ -155,41 +152,20 @@ def test_workers_share_the_deliveries_that_one_of_them_has_matched(queue: Queue,
     assert receiver.most["/slow"] > 5, "one alone has five under way"
 
 
-@contextmanager
-def own_server() -> Iterator[tuple[Path, str]]:
-    """A PostgreSQL of the test's own, which it kills."""
-    directory = Path(tempfile.mkdtemp(prefix="bds-tests-"))
-    try:
-        url = embedded.start(directory)
-        migrate.migrate(url)
-        yield directory, url
-    finally:
-        embedded.stop(directory)
-        shutil.rmtree(directory)
-
-
-def crash(cluster: Path) -> None:
-    """Kill a server and start it again."""
-    server = embedded._wheel().PostgresServer._instances[cluster.resolve()]
-    embedded._wheel().pg_ctl(
-        ["-w", "-m", "immediate", "-l", str(server.log), "restart"], pgdata=server.pgdata, user=server.system_user
-    )
-
-
 def test_a_database_that_crashes_and_restarts_loses_nothing(receiver: Receiver) -> None:
-    with own_server() as (directory, url):
-        with psycopg.connect(url, autocommit=True) as connection:
+    with own_server() as own:
+        with psycopg.connect(own.url, autocommit=True) as connection:
             operator = Operator(connection)
             operator.company("acme")
             for path in ("/good", "/flaky"):
                 operator.write("acme", "select bds.create_hook('acme', 'products', %s)", (receiver.url(path),))
         receiver.answers["/flaky"] = [500, 200] * 10_000
-        writers = Writers(url, seed=3)
-        with working(url), working(url):
+        writers = Writers(own.url, seed=3)
+        with working(own.url), working(own.url):
             with writers.writing():
                 for _ in range(2):
                     time.sleep(0.7)
-                    crash(directory / "postgres")
+                    own.crash()
                 time.sleep(0.5)
             for path in ("/good", "/flaky"):
                 writers.check(receiver, path)
