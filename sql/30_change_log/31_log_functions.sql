@@ -15,6 +15,7 @@ set intervalstyle = 'postgres'
 set bytea_output = 'hex'
 set enable_nestloop = on
 set enable_hashjoin = on
+set enable_sort = off
 -- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one
 set plan_cache_mode = force_generic_plan
 as $function$
@@ -160,14 +161,15 @@ begin
         end if;
         {end updates}
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
-            -- joins in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
+            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
             perform bds_change_log.put_in_order(
                 company, {entity:L}, {event:L}, array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from {rows} r
             left join lateral (
-                select t.id, t.updated_at from {table} t where t.company_id = company and t.id = r.id offset 0
+                select t.id, t.updated_at from {table} t
+                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
             ) t on true
             where r.company_id = company
                 and {if deletes}t.id is not null{else deletes}t.updated_at is distinct from r.updated_at{end deletes}

@@ -117,7 +117,10 @@ select $1 collate "C" as company_id, c.row_id, c.id as "@version", d.columns as 
 from (
     {changed}
 ) c
-left join lateral (select o.* from {table} o where o.company_id = (select $1) and o.id = c.row_id offset 0) t on true
+left join lateral (
+    -- found by the key, whatever the statistics say
+    select o.* from {table} o where o.company_id = (select $1) and o.id between c.row_id and c.row_id order by o.id limit 1
+) t on true
 cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then {present} end

@@ -36,7 +36,10 @@ from (
     union
     select l.company_id, l.row_id from {changes_since} and l.operation = 'delete'
 ) c
-left join lateral (select o.* from {table} o where o.company_id = (select $1) and o.id = c.row_id offset 0) t on true
+left join lateral (
+    -- found by the key, whatever the statistics say
+    select o.* from {table} o where o.company_id = (select $1) and o.id between c.row_id and c.row_id order by o.id limit 1
+) t on true
 cross join lateral (
     select k.id, k.operation, k.created_at, lag(k.id) over newest_first as next_id, lag(k.created_at) over newest_first as next_at,
         lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,

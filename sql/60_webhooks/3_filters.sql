@@ -78,14 +78,19 @@ with c as materialized (
 h as materialized (select h.* from jsonb_to_recordset($3) as h (id uuid, shape text, "values" text[])),
 t as materialized (
     select c.bds_id, v.*
-    from c cross join lateral (select n.* from api.{entity:I} n where n.company_id = $1 and n.id = c.bds_row offset 0) as v
+    from c
+    cross join lateral (
+        -- found by the key, whatever the statistics say
+        select n.* from api.{entity:I} n where n.company_id = $1 and n.id between c.bds_row and c.bds_row order by n.id limit 1
+    ) as v
     where c.bds_state is null and c.bds_undone is null
     union all
     select c.bds_id, {columns}
     from c
     cross join lateral (select coalesce(c.bds_state, c.bds_undone)) as g (state)
     left join lateral (
-        select n.* from api.{entity:I} n where n.company_id = $1 and n.id = c.bds_row and c.bds_state is null offset 0
+        select n.* from api.{entity:I} n
+        where n.company_id = $1 and n.id between c.bds_row and c.bds_row and c.bds_state is null order by n.id limit 1
     ) as n on true
     where g.state is not null
 )

@@ -81,6 +81,7 @@ set intervalstyle = 'postgres'
 set bytea_output = 'hex'
 set enable_nestloop = on
 set enable_hashjoin = on
+set enable_sort = off
 -- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one
 set plan_cache_mode = force_generic_plan
 as $function$
@@ -163,14 +164,15 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
-            -- joins in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
+            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
             perform bds_change_log.put_in_order(
                 company, 'products', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from new_rows r
             left join lateral (
-                select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0
+                select t.id, t.updated_at from data.products t
+                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
             ) t on true
             where r.company_id = company
                 and t.updated_at is distinct from r.updated_at
@@ -195,6 +197,7 @@ set intervalstyle = 'postgres'
 set bytea_output = 'hex'
 set enable_nestloop = on
 set enable_hashjoin = on
+set enable_sort = off
 -- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one
 set plan_cache_mode = force_generic_plan
 as $function$
@@ -360,14 +363,15 @@ begin
                 hint = 'a trigger that fires after bds_2_stamp has changed them';
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
-            -- joins in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
+            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
             perform bds_change_log.put_in_order(
                 company, 'products', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from new_rows r
             left join lateral (
-                select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0
+                select t.id, t.updated_at from data.products t
+                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
             ) t on true
             where r.company_id = company
                 and t.updated_at is distinct from r.updated_at
@@ -392,6 +396,7 @@ set intervalstyle = 'postgres'
 set bytea_output = 'hex'
 set enable_nestloop = on
 set enable_hashjoin = on
+set enable_sort = off
 -- of a company that its statistics do not know a custom plan expects one row, and would read all its rows for each one
 set plan_cache_mode = force_generic_plan
 as $function$
@@ -492,14 +497,15 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics the planner expects one row, and
-            -- joins in any way: here it can only probe the key.
+            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
+            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
             perform bds_change_log.put_in_order(
                 company, 'products', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
             )
             from old_rows r
             left join lateral (
-                select t.id, t.updated_at from data.products t where t.company_id = company and t.id = r.id offset 0
+                select t.id, t.updated_at from data.products t
+                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
             ) t on true
             where r.company_id = company
                 and t.id is not null
@@ -1004,7 +1010,10 @@ from (
     )
 
 ) c
-left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
+left join lateral (
+    -- found by the key, whatever the statistics say
+    select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id between c.row_id and c.row_id order by o.id limit 1
+) t on true
 cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb end
@@ -1178,7 +1187,10 @@ from (
     )
 
 ) c
-left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
+left join lateral (
+    -- found by the key, whatever the statistics say
+    select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id between c.row_id and c.row_id order by o.id limit 1
+) t on true
 cross join lateral (
     select case
         when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'name' : t.name, 'description' : t.description, 'barcode' : t.barcode, 'price' : t.price, 'active' : t.active, 'categoryId' : t.category_id, 'unitId' : t.unit_id, 'updatedAt' : t.updated_at returning json)::jsonb end
@@ -1309,7 +1321,10 @@ from (
     union
     select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.operation = 'delete'
 ) c
-left join lateral (select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id = c.row_id offset 0) t on true
+left join lateral (
+    -- found by the key, whatever the statistics say
+    select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id between c.row_id and c.row_id order by o.id limit 1
+) t on true
 cross join lateral (
     select k.id, k.operation, k.created_at, lag(k.id) over newest_first as next_id, lag(k.created_at) over newest_first as next_at,
         lag(k.operation) over newest_first as next_operation, lag(k.last_updated_at) over newest_first as updated_at,
