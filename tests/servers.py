@@ -1,6 +1,6 @@
 """PostgreSQL servers of tests: each begins as a copy of one whose database is migrated.
 
-To make one takes as long as 30 tests, so it is made once for each state of what migrates, and kept in pytest's cache.
+It is made once for each state of what migrates, and kept in pytest's cache.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from (
     select l.company_id, l.row_id from {changes_since} and l.operation = 'delete'
 ) c
 left join lateral (
-    -- found by the key, whatever the statistics say
+    -- of all indexes the key alone has this order
     select o.* from {table} o where o.company_id = (select $1) and o.id between c.row_id and c.row_id order by o.id limit 1
 ) t on true
 cross join lateral (

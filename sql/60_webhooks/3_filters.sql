@@ -80,7 +80,7 @@ t as materialized (
     select c.bds_id, v.*
     from c
     cross join lateral (
-        -- found by the key, whatever the statistics say
+        -- of all indexes the key alone has this order
         select n.* from api.{entity:I} n where n.company_id = $1 and n.id between c.bds_row and c.bds_row order by n.id limit 1
     ) as v
     where c.bds_state is null and c.bds_undone is null

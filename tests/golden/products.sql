@@ -1011,7 +1011,7 @@ from (
 
 ) c
 left join lateral (
-    -- found by the key, whatever the statistics say
+    -- of all indexes the key alone has this order
     select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id between c.row_id and c.row_id order by o.id limit 1
 ) t on true
 cross join lateral (
@@ -1188,7 +1188,7 @@ from (
 
 ) c
 left join lateral (
-    -- found by the key, whatever the statistics say
+    -- of all indexes the key alone has this order
     select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id between c.row_id and c.row_id order by o.id limit 1
 ) t on true
 cross join lateral (
@@ -1322,7 +1322,7 @@ from (
     select l.company_id, l.row_id from bds.change_log l where l.company_id = current_setting('bds.company', true) and l.entity = 'products' and l.id > nullif(current_setting('bds.since', true), '')::bigint and l.created_at >= nullif(current_setting('bds.since_time', true), '')::timestamptz and l.operation = 'delete'
 ) c
 left join lateral (
-    -- found by the key, whatever the statistics say
+    -- of all indexes the key alone has this order
     select o.* from data.products o where o.company_id = (select current_setting('bds.company', true)) and o.id between c.row_id and c.row_id order by o.id limit 1
 ) t on true
 cross join lateral (
