@@ -24,7 +24,7 @@ from pytest_postgresql.janitor import DatabaseJanitor
 
 from app import logs
 from app.auth import passwords
-from app.database import embedded, migrate
+from app.database import embedded, migrate, roles
 from app.places import cluster
 from tests import cpu, servers
 from tests.cpu import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown  # noqa: F401
@@ -124,6 +124,8 @@ def add_template(url: str) -> None:
     template = make_conninfo(url, dbname=TEMPLATE)
     if DIVIDED:
         migrate.migrate(template, DIVIDED)
+    with psycopg.connect(template) as connection:
+        roles.close(connection)  # a copy has none of the rights on the database
     count_no_problems(template)
 
 

@@ -6,7 +6,7 @@ a database that knows migrations which this program does not know is newer, and 
 Every other entry of `sql/` is a unit: a folder, or a file beside the folders.  A unit has one checksum, and is applied whole if it
 changed.  All changed units and the grants share one transaction, so that no session ever meets half of them.  A folder that has
 internal functions begins with 00_schema.sql, which makes their schema anew: an internal function may change its parameters or its
-result freely.
+result freely.  A view that is as its statement makes it is left alone: to replace it would lock out its readers, and wait for them.
 
 What all this has made is recorded (bds_operation.made), and bds.problems lists what differs.  If applying functions and views again
 mends some of that, all of them are due; so they are on another version of PostgreSQL, which writes some definitions differently.
@@ -48,6 +48,7 @@ LOCK = 20261120  # advisory lock of the runner
 LOCK_TIMEOUT = "500 ms"
 LOCK_PAUSE = 2.0  # seconds between two tries, in which these sessions go on
 LOCK_TRIES = 60
+TELLING = 10  # tries, after which to tell who may hold the lock
 BUSY = {"55P03", "40P01"}  # SQLSTATEs of a lock that was not given in time, and a deadlock
 INTERNALS = "05_impl"  # with what app/deprecations.py adds
 SHARDS = "02_shards"  # divides tables
@@ -59,6 +60,13 @@ HOLDER = """
     from pg_locks l join pg_stat_activity a on a.pid = l.pid
     where l.locktype = 'advisory' and l.granted and a.datname = current_database()
         and (l.classid, l.objid, l.objsubid) = (0, %s::oid, 1)
+"""
+# A transaction that reads or writes, and how long it has done so
+OLDEST = """
+    select pid, usename, application_name, date_trunc('second', clock_timestamp() - xact_start)::text
+    from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null and backend_type = 'client backend'
+    order by xact_start limit 1
 """
 # What is not as it was made, and whether to apply everything mends some of it.  A database of before has no record.
 STANDING = """
@@ -77,10 +85,22 @@ LOCKED = """
         and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
         and c.oid::bigint = any(%s)
 """
+LOCK_TABLES = """
+    select format('lock table only %%s', c.oid::regclass)
+    from pg_class c where c.relnamespace = any (select to_regnamespace(s) from unnest(%s::text[]) s) and c.relkind = 'r' order by 1
+"""
 # Unlike LOCK, these leave the tables of a view alone.
 LOCK_VIEWS = """
     select format('alter view %%s owner to bds_owner', c.oid::regclass)
     from unnest(%s::text[]) name join pg_class c on c.oid = to_regclass(name) and c.relkind = 'v'
+"""
+# Whether two views are the same but for their names
+SAME_VIEW = """
+    select count(*) = 2 and count(distinct (pg_get_viewdef(c.oid), c.reloptions, (
+        select array_agg((a.attname, format_type(a.atttypid, a.atttypmod), a.attcollation)::text order by a.attnum)
+        from pg_attribute a where a.attrelid = c.oid and a.attnum > 0
+    ))) = 1
+    from pg_class c where c.oid in (to_regclass(%s), to_regclass(%s)) and c.relkind = 'v'
 """
 # Functions that this transaction has made: the grants write to all of them.
 MADE = "select p.oid::regprocedure::text from pg_proc p where p.xmin = pg_current_xact_id()::xid"
@@ -310,7 +330,7 @@ def _apply_due(
     standing, is_altered = attempt(partial(_standing, connection))
     due = [unit for unit in known if applied.get(unit.name) != unit.checksum or (is_altered and not unit.is_migration)]
     if is_plan:
-        _lock_views(connection, due)
+        _lock_first(connection, due)
     for unit in due:
         if unit.is_migration:
             if unit.name in applied:
@@ -341,15 +361,19 @@ def _require_not_newer(applied: dict[str, str], known: Sequence[Unit]) -> None:
         raise MigrationError(f"the database is newer than this program: version {applied[VERSION]} has migrated it")
 
 
-def _lock_views(connection: psycopg.Connection[Any], due: Sequence[Unit]) -> None:
-    """Lock the views that units replace, before the plan's transaction locks a table: readers lock them in this order.
+def _lock_first(connection: psycopg.Connection[Any], due: Sequence[Unit]) -> None:
+    """Lock what units make anew or change, in the order of those who use it: tables of internals, views, and tables only then.
 
-    One that has locked a view and waits for a table, for which the plan waits in turn, would end each of its tries.
+    One that has locked a view and waits for a table, for which this transaction waits in turn, would end each of its tries.
     """
-    texts = "\n".join(text for unit in due for _, text in unit.files)
-    views = re.findall(r"^create or replace view ([\w.]+)", texts, re.MULTILINE)
+    texts = [text for unit in due for _, text in unit.files]
     connection.execute("set local role bds_owner")
-    for (statement,) in connection.execute(LOCK_VIEWS, (views,)).fetchall():
+    schemas = [schema for text in texts for schema in _made_anew(text)]
+    statements = connection.execute(LOCK_TABLES, (schemas,)).fetchall()
+    pieces = [piece for text in texts for piece in _pieces(text)]
+    views = [view for view, statement in pieces if view and not _is_same_view(connection, view, statement)]
+    statements += connection.execute(LOCK_VIEWS, (views,)).fetchall()
+    for (statement,) in statements:
         connection.execute(statement.encode())
     connection.execute("reset role")
 
@@ -374,7 +398,17 @@ def _patiently(connection: psycopg.Connection[Any], work: Callable[[], Any], *, 
                 raise
             if not left:
                 raise MigrationError(f"another session held a lock in each of {LOCK_TRIES} tries, end it first: {error}") from error
+        if left % TELLING == 0:
+            _tell_oldest(connection, left)
         time.sleep(LOCK_PAUSE)
+
+
+def _tell_oldest(connection: psycopg.Connection[Any], left: int) -> None:
+    """Log which transaction may hold the lock: the oldest."""
+    for pid, user, program, age in connection.execute(OLDEST).fetchall():
+        log.warning(
+            "another session holds a lock, %s tries are left; the oldest: pid %s, %s, %s, for %s", left, pid, user, program, age
+        )
 
 
 def _apply_migration(connection: psycopg.Connection[Any], unit: Unit) -> None:
@@ -410,6 +444,7 @@ def _apply_functions(
     broken: gets the entities whose functions could not be generated, and why.
     """
     broken.clear()  # by an earlier attempt
+    _lock_first(connection, units)
     connection.execute("delete from public.bds_migrations where name = %s", (LAST,))
     _record(connection, VERSION, version())  # with the functions, so that an earlier program never takes them for older ones
     made: set[str] = set()
@@ -482,15 +517,50 @@ def _apply(connection: psycopg.Connection[Any], unit: Unit) -> None:
 
 
 def _run(connection: psycopg.Connection[Any], name: str, text: str) -> None:
+    """Run a file, but for its statements of views that are there as these would make them."""
+    for view, piece in _pieces(text):
+        if view and _is_same_view(connection, view, piece):
+            continue
+        try:
+            connection.execute(piece.encode())
+        except psycopg.Error as error:
+            raise MigrationError(f"sql/{name}{_line(error, piece)}: {_explained(error)}") from error
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str]]:
+    """A file in pieces: each statement of a view with the view's name, and what is between them; each on its lines of the file."""
+    end = 0
+    for found in re.finditer(r"^create or replace view ([\w.]+).*?;$", text, re.MULTILINE | re.DOTALL):
+        for view, begin, until in (("", end, found.start()), (found[1], found.start(), found.end())):
+            yield view, "\n" * text.count("\n", 0, begin) + text[begin:until]
+        end = found.end()
+    yield "", "\n" * text.count("\n", 0, end) + text[end:]
+
+
+def _is_same_view(connection: psycopg.Connection[Any], view: str, statement: str) -> bool:
+    """Whether a statement would make a view as it is: it makes one elsewhere, for a moment."""
+    if connection.execute("select to_regclass(%s)", (view,)).fetchone() == (None,):
+        return False
+    other = "bds_compared.a_view"
     try:
-        connection.execute(text.encode())
-    except psycopg.Error as error:
-        raise MigrationError(f"sql/{name}{_line(error, text)}: {_explained(error)}") from error
+        with connection.transaction(force_rollback=True):
+            connection.execute(f"create schema bds_compared; {statement.strip().replace(view, other, 1)}".encode())
+            return connection.execute(SAME_VIEW, (view, other)).fetchone() == (True,)
+    except psycopg.OperationalError:  # such as a lock
+        raise
+    except psycopg.Error:  # what it needs is still to be made, or it is wrong, which running it will tell
+        return False
+
+
+def _made_anew(text: str) -> list[str]:
+    """The schemas that a file drops and makes again."""
+    lists = re.findall(r"^drop schema if exists ([\w, ]+) cascade;", text, re.MULTILINE)
+    return [schema for each in lists for schema in each.split(", ")]
 
 
 def _require_alone(connection: psycopg.Connection[Any], name: str, text: str) -> None:
     """Raises MigrationError if making a schema anew would drop objects outside of it, such as a view of the DBA's own."""
-    for schema in re.findall(r"^drop schema if exists (\w+) cascade;", text, re.MULTILINE):
+    for schema in _made_anew(text):
         if outside := [described for (described,) in connection.execute(DEPENDENTS, {"schema": schema}).fetchall()]:
             raise MigrationError(f"sql/{name}: drop what depends on internals of schema {schema} first: {', '.join(outside)}")
 

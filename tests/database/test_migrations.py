@@ -271,20 +271,29 @@ def test_a_public_function_whose_parameters_change_is_refused_by_its_line(
 
 
 def test_nothing_outside_a_schema_of_internals_depends_on_what_is_in_it(server: str) -> None:
-    made_anew = [path.parent.name.partition("_")[2] for path in migrate.SQL.glob("*/00_schema.sql")]
-    assert len(made_anew) == 12
+    made_anew = [schema for path in migrate.SQL.glob("*/00_schema.sql") for schema in migrate._made_anew(path.read_text())]
+    assert len(made_anew) == 13
     with psycopg.connect(make_conninfo(server, dbname="bds_template")) as connection:
         for name in made_anew:
-            assert connection.execute(migrate.DEPENDENTS, {"schema": f"bds_{name}"}).fetchall() == [], name
+            assert connection.execute(migrate.DEPENDENTS, {"schema": name}).fetchall() == [], name
 
 
-def test_a_view_of_a_dbas_own_over_an_internal_function_is_not_dropped_silently(database_url: str, own_sql: Path) -> None:
+@pytest.mark.parametrize(
+    ("folder", "schema", "query"),
+    [
+        ("80_accounts", "bds_accounts", "select bds_accounts.network_of('10.0.0.1', 24)"),
+        ("50_feed", "bds_feed", "select name from bds_feed.tables"),
+    ],
+)
+def test_a_view_of_a_dbas_own_over_internals_is_not_dropped_silently(
+    database_url: str, own_sql: Path, folder: str, schema: str, query: str
+) -> None:
     with psycopg.connect(database_url) as connection:
-        connection.execute("create view public.mine as select bds_accounts.network_of('10.0.0.1', 24)")
-    with (own_sql / "80_accounts" / "3_throttle.sql").open("a") as file:
+        connection.execute(f"create view public.mine as {query}".encode())
+    with max((own_sql / folder).glob("*.sql")).open("a") as file:
         file.write("-- changed\n")
-    with pytest.raises(migrate.MigrationError, match=r"00_schema\.sql: drop what depends on .*bds_accounts first: .*view mine"):
+    with pytest.raises(migrate.MigrationError, match=rf"00_schema\.sql: drop what depends on .*{schema} first: .*view mine"):
         migrate.migrate(database_url)
     with psycopg.connect(database_url) as connection:
         connection.execute("drop view public.mine")
-    assert migrate.migrate(database_url) == ["80_accounts", migrate.LAST]
+    assert folder in migrate.migrate(database_url)

@@ -137,8 +137,7 @@ def upgrade(found: Upgraded, ports: list[int]) -> None:
     old, new, lines = found.old, found.world, found.lines
     lines["unit"] = ask_for_unit(old, found.key)
     time.sleep(WORK)
-    with old.connect() as owner:
-        owner.execute("select bds.maintain(seal_age => '0')")
+    seal(old)
     lines["heads"] = old.run("doctor", "--print-heads").stdout
     with old.connect() as owner:
         owner.execute(FREEZE)
@@ -147,6 +146,7 @@ def upgrade(found: Upgraded, ports: list[int]) -> None:
         owner.execute(THAW)
     lines["plan"] = new.run("migrate", "--plan")
     lines["migrated"] = new.run("migrate")
+    assert lines["migrated"].returncode == 0, lines["migrated"].stderr
     time.sleep(WORK)
     lines["ready"] = [replace(old, port=port).ask("/readyz") for port in ports]
     processes = old.started[-SERVICES:]
@@ -157,6 +157,17 @@ def upgrade(found: Upgraded, ports: list[int]) -> None:
         replace(new, port=port).wait_until_ready()
         time.sleep(WORK)
     lines["same unit"] = ask_for_unit(new, found.key, **{"If-None-Match": lines["unit"].headers["ETag"]})
+
+
+def seal(world: World) -> None:
+    """Seal the log of each company: a call puts off what another session has locked."""
+    unsealed = "select from bds.companies c where c.id = any(%s) and not exists (select from bds.seals s where s.company_id = c.id)"
+    with world.connect() as owner:
+        while True:
+            owner.execute("select from bds.maintain(seal_age => '0')")
+            if not owner.execute(unsealed, ([*COMPANIES, "gamma"],)).fetchall():
+                return
+            time.sleep(0.1)
 
 
 def ask_for_unit(world: World, key: str, **headers: str) -> Reply:
@@ -189,7 +200,6 @@ def test_a_failed_migration_left_the_release_serving(upgraded: Upgraded) -> None
 def test_the_plan_told_locks_and_time(upgraded: Upgraded) -> None:
     plan = upgraded.lines["plan"]
     assert plan.returncode == 0 and "migrations/0011" in plan.stdout + plan.stderr, plan
-    assert upgraded.lines["migrated"].returncode == 0, upgraded.lines["migrated"].stderr
 
 
 def test_processes_of_the_release_told_that_they_are_to_be_replaced(upgraded: Upgraded) -> None:
@@ -205,8 +215,8 @@ def test_seals_go_on(upgraded: Upgraded, tmp_path: Path) -> None:
     heads = tmp_path / "heads"
     heads.write_text(upgraded.lines["heads"])
     assert {json.loads(line)["company"] for line in heads.read_text().splitlines()} >= {"alpha", "gamma"}
+    seal(upgraded.world)
     with upgraded.world.connect() as connection:
-        connection.execute("select from bds.maintain(seal_age => '0')")
         faults = "select * from bds.verify_log(%s, 1, null) where kind in ('altered', 'missing', 'added', 'chain')"
         assert [row for company in (*COMPANIES, "gamma") for row in connection.execute(faults, (company,)).fetchall()] == []
     done = upgraded.world.run("doctor", "--head", str(heads))
