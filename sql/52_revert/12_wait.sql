@@ -69,60 +69,96 @@ $$;
 comment on function bds_revert.stand_in(regclass, bds.import_columns) is
     'The SQL of a stand-in for a column, $1 being the company; null if there is none';
 
+create function bds_revert.draw(rows text, table_name regclass, this bds.import_columns, field text, company text)
+    returns void
+    language plpgsql
+as $$
+declare
+    statement constant text := bds_impl.fill(
+        $sql$
+        with waiting as (
+            select o.*, o."@ordinal" as "@n", $2 + row_number() over (order by o."@ordinal") as "@k"
+            from (
+                select d.*, w.n is not null as waits,
+                    row_number() over (partition by d.{column:I} order by w.n is not null, d."@ordinal") as nth
+                from pg_temp.{rows:I} d
+                left join pg_temp.revert_waits w on (w.entity, w.field, w.n) = ({entity:L}, {field:L}, d."@ordinal")
+                where d."@new" is not null
+            ) o
+            where o.waits and ($2 = 0 or o.nth > 1 and o.{column:I} is not null)
+        )
+        update pg_temp.{rows:I} d set {column:I} = s.value
+        from (select u."@n", ({value})::{type} as value from waiting u) s
+        where d."@ordinal" = s."@n" and {is_possible}
+        $sql$,
+        'rows', rows, 'entity', this.entity, 'column', this.column_name, 'field', field,
+        'value', bds_revert.stand_in(table_name, this), 'type', this.sql_type,
+        'is_possible', case when this.required then 's.value is not null' else 'true' end
+    );
+    drawn bigint := 0;
+    again bigint;
+begin
+    -- two rows may draw the same value, or one that another row is given
+    for turn in 0 .. 20 loop
+        execute statement using company, drawn;
+        get diagnostics again = row_count;
+        exit when again = 0;
+        drawn := drawn + again;
+    end loop;
+    -- without a stand-in the value is written at once, and the database refuses it if it has to wait
+    execute bds_impl.fill(
+        $sql$
+        delete from pg_temp.revert_waits w using pg_temp.{rows:I} d
+        where (w.entity, w.field, w.n) = ({entity:L}, {field:L}, d."@ordinal")
+            and to_jsonb(d.{column:I}) is not distinct from w.value
+        $sql$,
+        'rows', rows, 'entity', this.entity, 'column', this.column_name, 'field', field
+    );
+end
+$$;
+comment on function bds_revert.draw(text, regclass, bds.import_columns, text, text) is
+    'Gives each row that waits with a column a stand-in of its own, in a temporary table of rows to be written';
+
 create function bds_revert.make_way(company text)
     returns void
     language plpgsql
 as $$
 declare
     this record;
+    found_rows bigint;
 begin
     delete from pg_temp.revert_waits;
     for this in
-        select e.name, c.column_name, c.sql_type, c.required, f.name as field, w.value, w.condition
+        select e.name, e.table_name, c as import_column, f.name as field, 'diff_' || e.name as rows, w.condition
         from pg_temp.feed_entities o
         join bds_feed.entities e on e.name = o.name
         join bds.import_columns c on c.entity = e.name
         join bds.fields f on f.entity = e.name and f.column_name = c.column_name and f.name = any (o.columns)
         left join pg_temp.feed_entities x on x.name = c.target and x.rank > o.rank and x.created > 0
-        cross join lateral (
-            select bds_revert.stand_in(e.table_name, c),
-                concat_ws(
-                    ' or ',
-                    case when c.is_unique then format(
-                        'u."@n" in (select h.n from bds_import.%I($1, %L) h where h.field = %L)',
-                        'holders_' || e.name, array[f.name], f.name) end,
-                    case when x.name is not null then format(
-                        'u.%I in (select m.target from pg_temp.%I m where m.is_new and not m.failed)',
-                        c.column_name, 'map_' || x.name) end
-                )
-        ) as w (value, condition)
+        cross join lateral concat_ws(
+            ' or ',
+            case when c.is_unique then format(
+                'u."@ordinal" in (select h.n from bds_import.%I($1, %L) h where h.field = %L)',
+                'holders_' || e.name, array[f.name], f.name) end,
+            case when x.name is not null then format(
+                'u.%I in (select m.target from pg_temp.%I m where m.is_new and not m.failed)', c.column_name, 'map_' || x.name) end
+        ) as w (condition)
         where w.condition <> ''
         order by o.rank
     loop
         execute bds_impl.fill(
             $sql$
-            with way as (
-                update pg_temp.{rows:I} d set {column:I} = s.value
-                from (
-                    select u."@n", u.{column:I} as wanted, ({value})::{type} as value
-                    from (
-                        select u.*, row_number() over (order by u."@n") as "@k"
-                        from (select o.*, o."@ordinal" as "@n" from pg_temp.{rows:I} o where o."@new" is not null) u
-                        where {condition}
-                        offset 0
-                    ) u
-                ) s
-                where d."@ordinal" = s."@n" and {is_possible}
-                returning s."@n" as n, s.wanted
-            )
             insert into pg_temp.revert_waits (entity, n, field, value)
-            select {entity:L}, w.n, {field:L}, to_jsonb(w.wanted) from way w
+            select {entity:L}, u."@ordinal", {field:L}, to_jsonb(u.{column:I})
+            from pg_temp.{rows:I} u where u."@new" is not null and ({condition})
             $sql$,
-            'rows', 'diff_' || this.name, 'entity', this.name, 'column', this.column_name, 'field', this.field, 'value', this.value,
-            'type', this.sql_type, 'condition', this.condition,
-            -- without a stand-in the value is written at once, and the database refuses it if it has to wait
-            'is_possible', case when this.required then 's.value is not null' else 'true' end
+            'rows', this.rows, 'entity', this.name, 'column', (this.import_column).column_name, 'field', this.field,
+            'condition', this.condition
         ) using company;
+        get diagnostics found_rows = row_count;
+        if found_rows > 0 then
+            perform bds_revert.draw(this.rows, this.table_name, this.import_column, this.field, company);
+        end if;
     end loop;
     for this in select distinct w.entity as name from pg_temp.revert_waits w loop
         execute format('select bds_import.%I($1)', 'note_alone_' || this.name) using company;

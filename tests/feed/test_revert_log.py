@@ -241,7 +241,11 @@ create domain data.initial as text check (value ~ '^[A-Z][0-9]$');
 create domain data.even as int check (value % 2 = 0);
 create table data.tight ({ROW}, {", ".join(f"v{n} {type} not null, unique (company_id, v{n})" for n, type in enumerate(TIGHT))});
 create table data.flags ({ROW}, flag boolean not null, unique (company_id, flag));
-select bds.register('data.tight'), bds.register('data.flags');
+create table data.days (
+    {ROW}, code varchar(2), day date not null, weight real,
+    unique (company_id, code), unique (company_id, day), unique (company_id, weight)
+);
+select bds.register('data.tight'), bds.register('data.flags'), bds.register('data.days');
 """
 
 
@@ -260,6 +264,25 @@ def test_values_of_types_with_few_or_ruled_values_are_swapped_back(shelves: Feed
         ),
     )
     assert_undone(shelves, change_set)
+
+
+def test_each_of_many_rows_that_wait_gets_a_value_of_its_own(shelves: Feed) -> None:
+    """Also where it is drawn from few: no date is below or above all others, a code has two characters, a real seven digits."""
+    shelves.write("insert into data.days (company_id, day) values ('acme', '0001-01-01'), ('acme', '9999-12-31')")
+    shelves.write(
+        "insert into data.days (company_id, code, day, weight)"
+        " select 'acme', lpad(to_hex(n), 2, '0'), date '2000-01-01' + n, n from generate_series(0, 99) n"
+    )
+    assert_undone(
+        shelves,
+        change(
+            shelves,
+            "update data.days set day = day + 200000, weight = weight + 1000, code = chr(200 + weight::int) where code is not null",
+            "update data.days set day = date '2000-01-01' + n, weight = n, code = lpad(to_hex(n), 2, '0')"
+            " from (select id as row, (row_number() over (order by id) % 100)::int as n from data.days where code is not null) r"
+            " where r.row = id",
+        ),
+    )
 
 
 def test_a_swap_that_no_free_value_allows_is_a_conflict(shelves: Feed) -> None:
