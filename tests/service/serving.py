@@ -25,7 +25,7 @@ from tests.conftest import Operator
 from tests.service.placed import PLACED, beside
 
 PATIENCE = 10.0  # seconds after which a test fails for waiting too long
-ANSWER = 60.0  # seconds for a response or an event on a busy machine
+ANSWER = 120.0  # seconds for a response or an event on a busy machine
 
 
 @dataclass(frozen=True)
