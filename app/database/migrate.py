@@ -405,10 +405,8 @@ def _patiently(connection: psycopg.Connection[Any], work: Callable[[], Any], *, 
 
 def _tell_oldest(connection: psycopg.Connection[Any], left: int) -> None:
     """Log which transaction may hold the lock: the oldest."""
-    for pid, user, program, age in connection.execute(OLDEST).fetchall():
-        log.warning(
-            "another session holds a lock, %s tries are left; the oldest: pid %s, %s, %s, for %s", left, pid, user, program, age
-        )
+    if oldest := connection.execute(OLDEST).fetchone():
+        log.warning("another session holds a lock, tries left: %s; the oldest transaction: pid %s, %s, %s, %s", left, *oldest)
 
 
 def _apply_migration(connection: psycopg.Connection[Any], unit: Unit) -> None:

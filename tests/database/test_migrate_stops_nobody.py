@@ -156,13 +156,15 @@ def test_a_change_to_a_table_that_is_read_waits_and_writers_go_on(reader: psycop
     assert migrate.is_current(url) and migrate.migrate(url) == []
 
 
-def test_an_upgrade_that_gets_no_lock_gives_up_and_is_finished_by_the_next(
-    reader: psycopg.Connection[Any], url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_upgrade_that_gets_no_lock_tells_the_oldest_transaction_gives_up_and_is_finished_by_the_next(
+    reader: psycopg.Connection[Any], url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(migrate, "LOCK_TRIES", 2)
+    monkeypatch.setattr(migrate, "TELLING", 1)
     change_policies(own_sql)
     with pytest.raises(migrate.MigrationError, match=r"another session held a lock in each of 2 tries.*table of entity products"):
         migrate.migrate(url)
+    assert f"tries left: 1; the oldest transaction: pid {reader.info.backend_pid}, postgres, " in caplog.text
     assert not migrate.is_current(url)
     reader.rollback()
     assert migrate.migrate(url) == [migrate.LAST, *(f"{name}: table" for name in ENTITIES[2:])]
