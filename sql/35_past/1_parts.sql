@@ -26,18 +26,37 @@ create function bds_past.time_literal(at timestamptz)
     return quote_literal(case when isfinite(at) then bds_service.api_time(at) else at::text end);
 comment on function bds_past.time_literal(timestamptz) is 'A time as a literal, the same whatever the session has set';
 
+create function bds_past.around(company text, version bigint, out logged_at timestamptz, out is_whole boolean)
+    language sql
+    stable
+as $$
+    select
+        case
+            when version = 0 then '-infinity'
+            else coalesce(
+                max(l.created_at) filter (where l.id = version),
+                -- the last version that is not kept: just before the next change
+                max(l.created_at) - interval '1 microsecond',
+                'infinity'
+            )
+        end,
+        count(distinct l.transaction_id) = count(*)
+    from bds.change_log l
+    where l.company_id = company and l.id in (version, version + 1)
+        -- months before are not searched
+        and l.created_at >= coalesce(
+            (select max(m.month) from bds.change_months m where m.company_id = company and m.first_id <= version), '-infinity'
+        );
+$$;
+comment on function bds_past.around(text, bigint) is
+    'What the change of a version and the next one tell: the time of the version, see bds_past.time_of, and whether they are of '
+    'two transactions';
+
 create function bds_past.time_of(company text, version bigint)
     returns timestamptz
     language sql
     stable
-as $$
-    select case when version = 0 then '-infinity' else coalesce(
-        (select l.created_at from bds.change_log l where l.company_id = company and l.id = version),
-        -- the last version that is not kept: just before the next change
-        (select l.created_at - interval '1 microsecond' from bds.change_log l where l.company_id = company and l.id = version + 1),
-        'infinity'
-    ) end;
-$$;
+    return (select a.logged_at from bds_past.around(company, version) a);
 comment on function bds_past.time_of(text, bigint) is
     'The time of a version: that of its change; -infinity for version 0';
 

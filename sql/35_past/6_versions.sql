@@ -78,8 +78,8 @@ as $$
 #variable_conflict use_variable
 begin
     perform bds.require_company(company);
-    first_id := bds.first_change(company);
-    last_id := coalesce((select max(p.last_id) from bds.positions p where p.company_id = company), 0);
+    first_id := bds_change_log.first_kept(company);
+    last_id := coalesce((select p.last_id from bds.company_positions p where p.company_id = company), 0);
     erasures := coalesce((select max(e.number) from bds.erasures e where e.company_id = company), 0);
     if name is not null then
         version := (select v.version from bds.versions v where v.company_id = company and v.name = name collate "C");
@@ -91,14 +91,9 @@ begin
         version := last_id;
     end if;
     id := version;
-    logged_at := bds_past.time_of(company, version);
+    select a.logged_at, a.is_whole into logged_at, is_whole from bds_past.around(company, version) a;
     moment := coalesce(at, logged_at);
-    is_whole := (
-        select count(distinct l.transaction_id) = count(*)
-        from bds.change_log l
-        where l.company_id = company and l.id in (version, version + 1) and l.created_at >= logged_at
-    );
-    if version is not null and not bds_past.is_registered(company, entity, version) then
+    if version is not null and entity is not null and not bds_past.is_registered(company, entity, version) then
         registered_id := bds_past.registered_at(company, entity);
     end if;
 end
