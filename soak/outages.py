@@ -1,4 +1,4 @@
-"""What clients see of failovers, migrations and restarts: 50 connections import and read while the event happens.
+"""What clients see of failovers, moves, migrations and restarts: 50 connections import and read while the event happens.
 
     python -m soak.outages [EVENT ...]
 
@@ -15,116 +15,26 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import psycopg
-from psycopg.conninfo import make_conninfo
 
-from app.auth.keys import hash_key, make_key
-from app.database import embedded, migrate
+from app.database import migrate
+from soak import clusters
+from soak.clusters import COMPANIES, OF_WEST, Cluster
 from soak.load import Client, Seen, proxy
 from tests.service.serving import unused_port, wait_until
-from tests.service.standbys import Standby, make_standby
 
-COMPANIES = tuple(f"c{n}" for n in range(5))
 CONNECTIONS = 50
 BEFORE, AFTER = 3.0, 5.0  # seconds of load before and after the event
-NOTICE = 2.0  # seconds after which whoever watches the primary promotes the standby
-BEHIND = 1.0  # seconds of the primary that a standby which is behind does not have
+NOTICE = 2.0  # seconds after which whoever watches a server acts
+BEHIND = 1.0  # seconds of the primary that a standby which is behind, or a recovery, does not have
 REQUESTS = int(os.environ.get("SOAK_REQUESTS", "10000"))  # that are sent beside migrations
-
-
-@dataclass
-class Cluster:
-    """A primary with its standby, and processes of the service that use whichever takes writes."""
-
-    folder: Path
-    primary: Standby
-    standby: Standby
-    key: str
-    services: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return make_conninfo(
-            self.primary.url, host=f"{self.primary.sockets},{self.standby.sockets}", target_session_attrs="read-write"
-        )
-
-    def serve(self, port: int) -> None:
-        """Start a service at a port, and wait until it is ready."""
-        with (self.folder / "service.log").open("ab") as log:
-            words = [sys.executable, "-m", "app.cli", "serve", "--port", str(port), "--processes", "1"]
-            environment = os.environ | {"BDS_DATABASE_URL": self.url, "BDS_LOG_LEVEL": "warning"}
-            self.services[port] = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
-        with (self.folder / "pids").open("a") as pids:
-            pids.write(f"{self.services[port].pid}\n")
-        wait_until(lambda: is_ready(port))
-
-    def end(self, port: int) -> int:
-        """End the service at a port as an operator does; returns its exit code."""
-        self.services[port].terminate()
-        return self.services[port].wait(60)
-
-    def kill_primary(self) -> None:
-        """Kill all processes of the primary at once."""
-        server = psutil.Process(int((self.primary.directory / "postmaster.pid").read_text().split()[0]))
-        for process in [server, *server.children()]:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-
-    def promote(self) -> None:
-        self.standby.query("select pg_promote()")
-
-
-def is_ready(port: int) -> bool:
-    import http.client
-
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-@contextlib.contextmanager
-def cluster(*, synchronous: bool) -> Iterator[Cluster]:
-    folder = Path(tempfile.mkdtemp(prefix="bds-outage-"))
-    (folder / "standby").mkdir()
-    each: Cluster | None = None
-    try:
-        url = embedded.start(folder)
-        migrate.migrate(url)
-        key = make_key()
-        with psycopg.connect(url, autocommit=True) as connection:
-            for company in COMPANIES:
-                connection.execute("select bds.create_company(%s)", (company,))
-            connection.execute("select bds.create_key(%s, 'load', %s, null, '{read,import}')", (hash_key(key), list(COMPANIES)))
-            standby = make_standby(url, folder / "standby", "standby")
-            if synchronous:
-                connection.execute("alter system set synchronous_standby_names = 'standby'")
-                connection.execute("select pg_reload_conf()")
-        each = Cluster(folder, Standby(folder / "postgres", url), standby, key)
-        yield each
-    finally:
-        for process in each.services.values() if each else ():
-            process.kill()
-            process.wait()
-        for directory in (folder / "standby" / "data", folder / "postgres"):
-            if (directory / "postmaster.pid").exists():
-                with contextlib.suppress(subprocess.CalledProcessError):
-                    Standby(directory, "").stop("immediate")
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.asynccontextmanager
@@ -140,61 +50,88 @@ async def loaded(place: Cluster, port: int, connections: int) -> AsyncIterator[S
         await asyncio.gather(*tasks)
 
 
-def counted(url: str, seen: Seen) -> tuple[int, int]:
-    """How many acknowledged imports are lost, and how many were done twice."""
-    lost = twice = 0
-    with psycopg.connect(url, autocommit=True) as connection:
-        for company, codes in seen.acknowledged.items():
-            rows = connection.execute("select code from data.units where company_id = %s", (company,)).fetchall()
-            lost += len(codes - {code for (code,) in rows})
-            (records,) = connection.execute(
-                "select count(*) from bds.change_log where company_id = %s and entity = 'units'", (company,)
-            ).fetchone() or (0,)
-            twice += records - len(rows)
-    return lost, twice
-
-
 # Events: what happens to a cluster; clients work at its port meanwhile
 
 
 async def fail_over(place: Cluster, _: Seen) -> None:
-    place.kill_primary()
+    place.kill("primary")
     await asyncio.sleep(NOTICE)
     await promoted(place)
 
 
 async def fail_over_to_one_behind(place: Cluster, _: Seen) -> None:
     """The standby gets nothing in the primary's last moments."""
-    receiver = psutil.Process(place.standby.query("select pid from pg_stat_wal_receiver"))
+    receiver = psutil.Process(place.servers["standby"].query("select pid from pg_stat_wal_receiver"))
     receiver.send_signal(signal.SIGSTOP)
     await asyncio.sleep(BEHIND)
-    place.kill_primary()
+    place.kill("primary")
     receiver.send_signal(signal.SIGCONT)
     await asyncio.sleep(NOTICE)
     await promoted(place)
 
 
 async def promoted(place: Cluster) -> None:
-    await asyncio.to_thread(place.promote)
-    await asyncio.sleep(AFTER)
+    await asyncio.to_thread(place.servers["standby"].query, "select pg_promote()")
 
 
 async def switch_over(place: Cluster, _: Seen) -> None:
-    await asyncio.to_thread(place.primary.stop)
+    await asyncio.to_thread(place.servers["primary"].stop)
     await promoted(place)
 
 
 async def lose_the_standby(place: Cluster, _: Seen) -> None:
-    await asyncio.to_thread(place.standby.stop, "immediate")
+    await away(place, "standby")
+
+
+async def lose_a_place(place: Cluster, _: Seen) -> None:
+    await away(place, "west")
+
+
+async def away(place: Cluster, name: str) -> None:
+    """A server stops at once, and is started again."""
+    await asyncio.to_thread(place.servers[name].stop, "immediate")
     await asyncio.sleep(NOTICE)
-    await asyncio.to_thread(place.standby.start)
-    await asyncio.sleep(AFTER)
+    await asyncio.to_thread(place.servers[name].start)
+
+
+async def recover(place: Cluster, _: Seen) -> None:
+    """The server goes back to a point in time, as after a mistake: what was written since is not wanted."""
+    primary = place.servers["primary"]
+    when = primary.query("select clock_timestamp()::text")
+    await asyncio.sleep(BEHIND)
+    primary.query("select pg_switch_wal()")
+    await asyncio.to_thread(primary.stop)
+    await asyncio.to_thread(put_back, primary.directory, place.folder, when)
+    await asyncio.to_thread(primary.start)
+    await asyncio.to_thread(wait_until, lambda: primary.query("select not pg_is_in_recovery()"))
+
+
+def put_back(directory: Path, folder: Path, when: str) -> None:
+    """Replace a server's files by the base backup, which is to recover to a time from the archive."""
+    shutil.rmtree(directory)
+    (folder / "base").rename(directory)
+    with (directory / "postgresql.auto.conf").open("a") as settings:
+        settings.write(f"restore_command = 'cp {folder}/archive/%f %p'\nrecovery_target_time = '{when}'\n")
+        settings.write("recovery_target_action = promote\narchive_mode = off\n")
+    (directory / "recovery.signal").touch()
+    shutil.chown(directory / "recovery.signal", (directory / "PG_VERSION").owner())
+
+
+async def move(place: Cluster, _: Seen) -> None:
+    """Companies move to another place, and back."""
+    for target in ("home", "west"):
+        for company in OF_WEST:
+            await asyncio.to_thread(place.command, "company", "move", company, "--to", target)
+
+
+async def drain(place: Cluster, _: Seen) -> None:
+    await asyncio.to_thread(place.command, "place", "drain", "west", "--to", "home")
 
 
 async def migrate_all(place: Cluster, seen: Seen) -> None:
     """Apply every unit of sql/ again, as after an upgrade that changes all functions, until enough requests were sent."""
     while True:
-        await asyncio.to_thread(apply_again, place.primary.url)
+        await asyncio.to_thread(apply_again, place.servers["primary"].url)
         if seen.answers.total() >= REQUESTS:
             return
         await asyncio.sleep(AFTER)
@@ -208,39 +145,43 @@ def apply_again(url: str) -> None:
 
 async def restart_in_turn(place: Cluster, seen: Seen) -> None:
     for port in [*place.services] * 2:
-        code = await asyncio.to_thread(place.end, port)
-        place.notes.append(f"exit {code}")
+        await asyncio.to_thread(place.end, port)
         await asyncio.to_thread(place.serve, port)
         await asyncio.sleep(1)
 
 
 @dataclass(frozen=True)
 class Event:
-    """happens: what; services: how many; synchronous: whether the standby is; loses: whether it may; answers: that clients may get."""
+    """made: what it happens to; services: how many; loses: whether it may; answers: that clients may get."""
 
     happens: Callable[[Cluster, Seen], Awaitable[None]]
+    made: clusters.Make = clusters.asynchronous
     services: int = 1
-    synchronous: bool = False
     loses: bool = False
-    answers: Callable[[str], bool] = lambda _: True
+    answers: Callable[[str], bool] = "200".__eq__
 
 
 TOLD = ("200", "503 busy").__contains__  # and to try again, by Retry-After
 EVENTS = {
-    "synchronous-failover": Event(fail_over, synchronous=True, answers=TOLD),
+    "synchronous-failover": Event(fail_over, clusters.synchronous, answers=TOLD),
     "asynchronous-failover": Event(fail_over, loses=True, answers=TOLD),
     "failover-to-one-behind": Event(fail_over_to_one_behind, loses=True, answers=TOLD),
     "switchover": Event(switch_over, answers=TOLD),
-    "standby-lost": Event(lose_the_standby, synchronous=True, answers="200".__eq__),
+    "standby-lost": Event(lose_the_standby, clusters.synchronous),
+    "replica-lost": Event(lose_the_standby, clusters.replicated),
+    "point-in-time-recovery": Event(recover, clusters.archived, loses=True, answers=TOLD),
+    "place-lost": Event(lose_a_place, clusters.divided, answers=TOLD),
+    "move": Event(move, clusters.divided, answers=TOLD),
+    "drain": Event(drain, clusters.divided, answers=TOLD),
     "migration": Event(migrate_all, answers=TOLD),
-    "rolling-restart": Event(restart_in_turn, services=2, answers="200".__eq__),
+    "rolling-restart": Event(restart_in_turn, services=2),
 }
 
 
 async def observe(name: str, connections: int = CONNECTIONS) -> bool:
     """Let an event happen under load, and print what was seen; whether it is as it must be."""
     event = EVENTS[name]
-    with cluster(synchronous=event.synchronous) as place:
+    with event.made() as place:
         ports = [unused_port() for _ in range(event.services)]
         for port in ports:
             place.serve(port)
@@ -248,7 +189,8 @@ async def observe(name: str, connections: int = CONNECTIONS) -> bool:
             await asyncio.sleep(BEFORE)
             began = time.monotonic()
             await event.happens(place, seen)
-        lost, twice = counted(place.url, seen)
+            await asyncio.sleep(AFTER)
+        lost, twice = place.counts(seen)
         seconds = seen.pause(began)
         total = sum(map(len, seen.acknowledged.values()))
     print(f"| {name} | {total} imports; {seen.others()} | {seconds:.1f} | {lost} | {twice} |", flush=True)

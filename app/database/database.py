@@ -32,7 +32,6 @@ from app.tasks import cancel_and_wait, in_daemon
 log = logging.getLogger("bds.db")
 
 CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys", "bds_places")
-DEPARTURE_HOLD = 1.0  # seconds that an import waits before it begins, while its company is about to leave its place
 MIGRATED: LiteralString = "select max(applied_at) > clock_timestamp() - interval '1 minute' from public.bds_migrations"
 NAMES: LiteralString = "select coalesce(array_agg(name), '{}') from bds.entities"
 ASKED_EVERY = 0.1  # seconds between two questions whether entities were registered
@@ -154,10 +153,10 @@ class Database:
     async def wait_for_departure(self, company: str) -> None:
         """Wait while a company is about to leave its place, where an import that begins would keep it.
 
-        Waits DEPARTURE_HOLD seconds at most.
+        Waits DEPARTURE seconds at most.
         """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DEPARTURE_HOLD):
+            async with asyncio.timeout(DEPARTURE):
                 while self._directory.find(company).is_departing:
                     await asyncio.sleep(DIRECTORY_POLL)
 

@@ -25,7 +25,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from app.database.connections import connect, one_row, one_value
+from app.database.connections import DEPARTURE, connect, one_row, one_value
 from app.database.servers.directory import HOME, REFRESH
 from app.database.servers.place import EMPTY, STATE, difference
 from app.errors import ServiceError
@@ -34,7 +34,8 @@ from app.places.replication import POLL, Replication
 
 COPY_POLL = 0.2  # seconds between two looks whether rows have arrived, or imports ended
 LEAVE_TIMEOUT = 600.0  # seconds to wait for a moment without an import under way
-WINDOW = 0.3  # seconds to wait in departing for imports that have begun
+# Seconds to wait in departing for imports that have begun: at first, for each second in which one was always under way, at most.
+WINDOW, WINDOW_SHARE, WINDOW_MOST = 0.3, 0.2, 0.8 * DEPARTURE
 # Seconds in which the rest has to be replicated, else the company goes on at the source for a while; then twice as many.
 CATCH_UP = 0.5
 DEPARTURES = 8  # of one move, at most
@@ -205,9 +206,10 @@ class Move:
         """Let the company leave the source, at a moment without an import, and wait until the target has its last row."""
         self._header()  # known before a writer waits
         self._replication.enable()
-        deadline, is_told = time.monotonic() + LEAVE_TIMEOUT, False
+        began, is_told = time.monotonic(), False
+        deadline = began + LEAVE_TIMEOUT
         for number in range(DEPARTURES):
-            while not self._leave():
+            while not self._leave(min(WINDOW + WINDOW_SHARE * (time.monotonic() - began), WINDOW_MOST)):
                 if not is_told:
                     self._show(f"waiting, {LEAVE_TIMEOUT:.0f} s at most, for an import under way or a writer in its turn")
                     is_told = True
@@ -224,17 +226,21 @@ class Move:
             self._stay()
         raise ServiceError("busy", f"the rest does not reach {self._target_name} in time: try --resume later")
 
-    def _leave(self) -> bool:
-        """Let the company leave the source; False if an import is under way, or another writer has the turn for long."""
-        if one_value(self._source, IS_IMPORTING, self._company, WINDOW):
+    def _leave(self, window: float) -> bool:
+        """Let the company leave the source.
+
+        window: seconds; False if an import has been under way for longer, or imports or another writer in its turn are not through
+        after them.
+        """
+        if one_value(self._source, IS_IMPORTING, self._company, window):
             return False
         self._note("departing")
         self._say("departing")
-        deadline = time.monotonic() + WINDOW
+        deadline = time.monotonic() + window
         while True:
             try:
                 with self._source.transaction():
-                    self._limit_locks(WINDOW)
+                    self._limit_locks(window)
                     self._source.execute("select bds_operation.depart(%s)", (self._company,))
                 self._say("departed")
                 return True

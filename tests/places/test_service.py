@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import itertools
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +22,7 @@ from app.config import Config
 from app.database.database import Database
 from app.database.servers.directory import HOME, Directory, Entry
 from app.errors import ServiceError
-from app.places import administration, everywhere
+from app.places import administration, everywhere, move
 from app.places.move import Move
 from tests.changes.following import following
 from tests.places.conftest import COMPANY, Places
@@ -236,7 +238,7 @@ def test_writers_of_a_company_between_two_places_are_told_so(
 def test_an_import_that_begins_while_its_company_departs_goes_to_the_new_place(
     pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.database.database.DEPARTURE_HOLD", 600.0)
+    monkeypatch.setattr("app.database.database.DEPARTURE", 600.0)
     wait, waiting, waited = Database.wait_for_departure, list[str](), list[str]()
     replies: list[Reply] = []
 
@@ -284,6 +286,31 @@ def test_imports_go_on_while_a_long_one_keeps_the_company(pair: Places, service:
         mover.join()
     assert pair.writable() == ["west"]
     assert pair.west.rows("select count(*) from data.units") == [(5,)]
+
+
+def test_a_company_that_is_imported_into_all_the_time_leaves(
+    pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(move, "WINDOW_SHARE", 1.0)
+    monkeypatch.setattr(move, "LEAVE_TIMEOUT", 30.0)
+    with psycopg.connect(pair.urls[HOME], autocommit=True) as owner:
+        owner.execute(
+            "create function data.slow() returns trigger language plpgsql as 'begin perform pg_sleep(1); return null; end'"
+        )
+        owner.execute("create trigger slow after insert on data.units for each statement execute function data.slow()")
+    ended = threading.Event()
+
+    def go_on(number: int) -> list[int]:
+        return [unit(service, f"{number} {n}").status for n in itertools.takewhile(lambda _: not ended.is_set(), itertools.count())]
+
+    with ThreadPoolExecutor(3) as pool:
+        importing = [pool.submit(go_on, number) for number in range(3)]
+        try:
+            wait_until(lambda: pair.home.rows("select count(*) from data.units") > [(2,)])
+            pair.move("west")
+        finally:
+            ended.set()
+    assert {status for each in importing for status in each.result()} == {200} and pair.writable() == ["west"]
 
 
 def test_a_place_with_other_entities_is_not_served(pair: Places, service: Service) -> None:
