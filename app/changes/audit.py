@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, LiteralString
@@ -12,6 +11,7 @@ from app.changes.parameters import by_name
 from app.changes.rows import Answer
 from app.database.database import Database
 from app.errors import QueryError, ServiceError
+from app.types import exact_json
 from app.wire.target import SLUG
 
 DEFAULT_LIMIT = 100
@@ -34,7 +34,7 @@ async def list_audit(database: Database, identity: Identity, company: str, param
     if not SLUG.fullmatch(company):
         raise ServiceError("not_found", f"no such company: {company!r}")
     records, more = await read_page(database, identity, company, before, limit)
-    body = json.dumps({"data": records, "hasMore": more}, ensure_ascii=False, separators=(",", ":")).encode()
+    body = exact_json.dumps({"data": records, "hasMore": more}, ensure_ascii=False, separators=(",", ":")).encode()
     return Answer(body, repr(body), len(records))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, LiteralString
 
@@ -13,6 +12,7 @@ from app.database.listing import listing
 from app.database.pool.session import Session
 from app.database.servers.reads import require_generation
 from app.errors import QueryError
+from app.types import exact_json
 from app.types.literals import INT8
 
 DEFAULT_LIMIT = 100
@@ -36,7 +36,7 @@ async def list_change_sets(database: Database, company: str, params: Sequence[tu
     limit, before = read_parameters(params)
     async with database.session(company) as connection:
         page = await read_page(connection, company, before, limit)
-    body = json.dumps(page, ensure_ascii=False, separators=(",", ":")).encode()
+    body = exact_json.dumps(page, ensure_ascii=False, separators=(",", ":")).encode()
     # what maintenance counts changes the list without a change of the data
     return Answer(body, repr(body), len(page["data"]))
 

@@ -28,6 +28,7 @@ from app.query.parse import where as parse_where
 from app.query.parse.nodes import Name, Node
 from app.query.sql.difference import IN_ORDER, ORDERS, Difference, counts, records
 from app.query.sql.statements import page
+from app.types import exact_json
 from app.types.literals import INT8
 
 OPERATIONS = ("create", "update", "delete")
@@ -70,7 +71,7 @@ async def read_difference(database: Database, company: str, entity: Entity, para
         rows = await _page(connection, company, catalog, replace(asked, limit=(asked.limit or 0) + 1), since, until)
     data, more = ",".join(text for _, text in rows[: asked.limit]), len(rows) > (asked.limit or 0)
     ends = _ends(since, until)
-    body = f'{{"data":[{data}],"hasMore":{str(more).lower()},{json.dumps(ends)[1:-1]}}}'
+    body = f'{{"data":[{data}],"hasMore":{str(more).lower()},{exact_json.dumps(ends)[1:-1]}}}'
     return Answer(body.encode(), f"{since.state} {until.state}", min(len(rows), asked.limit or 0), until.generation)
 
 
@@ -109,7 +110,7 @@ async def read_counts(database: Database, company: str, params: Sequence[tuple[s
         name: {"created": each["create"], "updated": each["update"], "deleted": each["delete"]} for name, each in found.items()
     }
     notices = [f"{each.name} was not registered at version {since.version}" for each in entities if each.name not in known]
-    body = json.dumps({**_ends(since, until), "entities": shown, "notices": notices}, ensure_ascii=False)
+    body = exact_json.dumps({**_ends(since, until), "entities": shown, "notices": notices}, ensure_ascii=False)
     return Answer(body.encode(), f"{since.state} {until.state}", 0, until.generation)
 
 

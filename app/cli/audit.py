@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from app.cli import stdio, tables
@@ -12,6 +11,7 @@ from app.cli.command import Command, argument
 from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
+from app.types import exact_json
 
 KNOWN = """
     select exists (select from bds.companies where id = %(company)s)
@@ -34,7 +34,7 @@ def show_audit(options: argparse.Namespace, config: Config) -> int:
         raise ServiceError("not_found", f"no such company: {options.company!r}")
     records, _ = merge(parts, limit)
     if options.json:
-        stdio.write("".join(json.dumps(each, ensure_ascii=not stdio.is_unicode()) + "\n" for each in records))
+        stdio.write("".join(exact_json.dumps(each, ensure_ascii=not stdio.is_unicode()) + "\n" for each in records))
     else:
         header = ("at (UTC)", "by", "action", "object", "detail")
         stdio.write(tables.table(header, [_cells(each | {"detail": without_hashes(each["detail"])}) for each in records]))
@@ -58,7 +58,7 @@ def _details(detail: dict[str, Any]) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=not stdio.is_unicode())
+    return exact_json.dumps(value, ensure_ascii=not stdio.is_unicode())
 
 
 COMMANDS = (

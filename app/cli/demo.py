@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import random
 from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, BinaryIO
+
+from app.types import exact_json
 
 COMPANY = "demo"
 USER = "demo@example.com"
@@ -139,4 +140,4 @@ def _invoices(orders: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def open_document() -> BinaryIO:
     """The import document as a file to read."""
-    return io.BytesIO(json.dumps({name: list(records) for name, records in document()}, ensure_ascii=False).encode())
+    return io.BytesIO(exact_json.dumps({name: list(records) for name, records in document()}, ensure_ascii=False).encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from app.cli import stdio
 from app.cli.tables import printable
 from app.database.connections import connect
 from app.database.servers.directory import HOME
+from app.types import exact_json
 
 MIN_WIDTH = 40
 COLUMNS = ("kind", "company_id", "entity", "object", "detail", "mend")
@@ -61,9 +61,8 @@ def _examine(url: str, deep: bool) -> tuple[list[dict[str, Any]], datetime | Non
 
 def as_json(problems: Sequence[dict[str, Any]], compared: datetime | None) -> str:
     """The problems as one JSON object."""
-    return (
-        json.dumps({"problems": problems, "compared_at": _minute(compared)}, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n"
-    )
+    found = {"problems": problems, "compared_at": _minute(compared)}
+    return exact_json.dumps(found, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n"
 
 
 def as_text(problems: Sequence[dict[str, Any]], compared: datetime | None) -> str:

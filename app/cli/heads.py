@@ -17,6 +17,7 @@ import psycopg
 from app.database.connections import connect
 from app.database.servers.directory import HOME
 from app.errors import ServiceError
+from app.types import exact_json
 from app.wire.target import SLUG
 
 HEADS = """
@@ -58,7 +59,7 @@ def print_heads(urls: Mapping[str, str]) -> tuple[str, list[str]]:
             line = lines.setdefault((company, at), {"company": company, "version": None, "hash": None})
             head = {"version": version, "hash": hash}
             line |= ({"place": at} if at else {}) | (head if log == "changes" else {"audit": head})
-    return "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines)), away
+    return "".join(exact_json.dumps(lines[key]) + "\n" for key in sorted(lines)), away
 
 
 def _reached(urls: Mapping[str, str], away: list[str]) -> Iterator[tuple[str, psycopg.Connection[Any]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from app.cli.companies import require_company
 from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
+from app.types import exact_json
 
 HEADER = ("id", "state", "failures", "last attempt (UTC)", "status", "queued", "entity", "url", "filter")
 # of a company that lives there: rows of one that has moved away may still be there
@@ -38,7 +38,7 @@ def list_hooks(options: argparse.Namespace, config: Config) -> int:
         require_company(connection, options.company)
         hooks = [row[0] for row in connection.execute(HOOKS + " order by h.number", (options.company,))]
     if options.json:
-        stdio.write(json.dumps(hooks, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
+        stdio.write(exact_json.dumps(hooks, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
     else:
         stdio.write(tables.table(HEADER, [_line(hook) for hook in hooks]))
     return 0
@@ -59,7 +59,7 @@ def create_hook(options: argparse.Namespace, config: Config) -> int:
     columns = None if options.columns is None else [name.strip() for name in options.columns.split(",")]
     members = {"entity": options.entity, "url": options.url, "filter": options.filter, "columns": columns}
     members |= {"allowInChangeSet": options.change_sets, "disabled": options.disabled}
-    hook = Hook(**read_members(json.dumps(members).encode()))
+    hook = Hook(**read_members(exact_json.dumps(members).encode()))
     url = connections.resolve_company(config, options.company)
     with connections.connect(url, "bds_reader") as connection:
         hook.check(connections.read_catalog(connection))

@@ -176,7 +176,7 @@ class Remote:
     def go_back(self, company: str, selection: Mapping[str, Any], show: Callable[[str, int, int, int], None]) -> dict[str, Any]:
         """Undo what is selected and wait for the end; returns the report."""
         headers = {**ASYNC, "Content-Type": "application/json"}
-        report = self.get(f"/api/{segment(company)}/revert", "POST", headers, json.dumps(selection).encode())
+        report = self.get(f"/api/{segment(company)}/revert", "POST", headers, exact_json.dumps(selection).encode())
         return self._await_end(company, report, show)
 
     def _await_end(self, company: str, report: dict[str, Any], show: Callable[[str, int, int, int], None]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ So a file that was cut, or changed anywhere, is found out before anything is com
 from __future__ import annotations
 
 import contextlib
-import json
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from typing import Any, BinaryIO
 import psycopg
 
 from app.errors import ServiceError
+from app.types import exact_json
 
 MAGIC = b"bds company dump 1\n"
 FRAME = struct.Struct(">cII")  # kind, length of the content, checksum
@@ -56,7 +56,7 @@ def dump(
         # before the snapshot: a month that is archived between the COPY of the archive and that of the log would be in neither
         cursor.execute("lock table bds.change_log, bds.change_archive in access share mode")
         (header,) = _one(cursor.execute("select bds_operation.dump_header(%s)", (company,)))
-        write(b"H", json.dumps(header).encode())
+        write(b"H", exact_json.dumps(header).encode())
         statements = cursor.execute("select name, statement from bds_operation.dump_statements(%s)", (company,)).fetchall()
         for name, statement in statements:
             write(b"T", name.encode())
@@ -65,7 +65,7 @@ def dump(
                     write(b"D", piece)
                     pieces += 1
                     show(name, written)
-        write(b"E", json.dumps({"pieces": pieces}).encode())
+        write(b"E", exact_json.dumps({"pieces": pieces}).encode())
         out.flush()
 
 
@@ -88,9 +88,9 @@ def restore(connection: psycopg.Connection[Any], source: BinaryIO, hooks: bool, 
     """
     records = read(source)
     _, content = next(records)
-    header = json.loads(content)
+    header = exact_json.loads(content)
     with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute("select bds_operation.begin_restore(%s)", (json.dumps(header),))
+        cursor.execute("select bds_operation.begin_restore(%s)", (exact_json.dumps(header),))
         statements = dict(cursor.execute("select name, statement from bds_operation.restore_statements()").fetchall())
         table, done = "", 0
         with contextlib.ExitStack() as stack:
@@ -104,7 +104,7 @@ def restore(connection: psycopg.Connection[Any], source: BinaryIO, hooks: bool, 
                 stack.close()  # ends the COPY before
                 table = content.decode()
                 copy = stack.enter_context(cursor.copy(statements[table])) if kind == b"T" else None
-        cursor.execute("select bds_operation.finish_restore(%s, %s, false)", (json.dumps(header), hooks))
+        cursor.execute("select bds_operation.finish_restore(%s, %s, false)", (exact_json.dumps(header), hooks))
     return str(header["company"])
 
 
@@ -128,7 +128,7 @@ def read(source: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
         pieces += kind == b"D"
         if kind != b"E":
             yield kind, content
-    if json.loads(content) != {"pieces": pieces} or source.read(1):
+    if exact_json.loads(content) != {"pieces": pieces} or source.read(1):
         raise damaged(place)
 
 

@@ -18,7 +18,6 @@ takes long, and in departing the service keeps further ones from beginning (Data
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, LiteralString
@@ -31,6 +30,7 @@ from app.database.servers.place import EMPTY, STATE, difference
 from app.errors import ServiceError
 from app.places import cluster
 from app.places.replication import POLL, Replication
+from app.types import exact_json
 
 COPY_POLL = 0.2  # seconds between two looks whether rows have arrived, or imports ended
 LEAVE_TIMEOUT = 600.0  # seconds to wait for a moment without an import under way
@@ -193,7 +193,7 @@ class Move:
             self._replication.end()
             self._delete_rows(self._target)
             with self._target.transaction():
-                self._target.execute("select bds_operation.await_company(%s)", (json.dumps(self._header()),))
+                self._target.execute("select bds_operation.await_company(%s)", (exact_json.dumps(self._header()),))
             self._replication.publish()
             self._say("published")
             self._replication.subscribe(self._urls[self._source_name])
@@ -291,12 +291,12 @@ class Move:
     def _arrive(self) -> None:
         """Let the company live at the target."""
         clock, retention = one_row(self._source, CLOCK, self._company)
-        header = json.dumps(self._header() | {"log_retention": retention})
+        header = exact_json.dumps(self._header() | {"log_retention": retention})
         if self._source.execute(LIVES, (self._company,)).fetchone():
             raise ServiceError("conflict", f"{self._company} takes writes at {self._source_name}: expected --resume")
         self._replication.disable()
         with self._target.transaction():
-            self._target.execute("select bds_operation.arrive(%s, %s)", (header, json.dumps(clock)))
+            self._target.execute("select bds_operation.arrive(%s, %s)", (header, exact_json.dumps(clock)))
         self._say("arrived")
 
     def _clear(self) -> None:

@@ -7,7 +7,6 @@ client nothing but the request id under which the log has it.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import re
 import secrets
@@ -28,6 +27,7 @@ from app.errors import ALTERED, ERRORS, REPLACED, RETRY_AFTER, ServiceError, dis
 from app.odata.request import JsonFormat, error_content, refused_method
 from app.service.logged_path import logged_path
 from app.service.sockets import EXHAUSTED
+from app.types import exact_json
 from app.types.event_ids import Event, read_event
 from app.wire import answers
 from app.wire.cors import cors_headers, preflight
@@ -305,7 +305,7 @@ def error_response(error: ServiceError, *, is_odata: bool) -> web.Response:
         content = {"type": f"urn:bds:error:{error.code}", "title": error.title, "status": error.status, "detail": error.message}
         content |= {"code": error.code, **about, **error.more}
         headers = {"Content-Type": "application/problem+json"}
-    body = json.dumps(content, ensure_ascii=False, default=str).encode("utf-8", "replace")
+    body = exact_json.dumps(content, ensure_ascii=False, default=str).encode("utf-8", "replace")
     return web.Response(
         status=error.status,
         body=body,

@@ -5,13 +5,13 @@ The files contain only the address; the program asks for the key.  A key that is
 
 from __future__ import annotations
 
-import json
 from xml.sax.saxutils import escape
 
 from aiohttp import web
 
 from app.auth import key_admin
 from app.errors import ServiceError
+from app.types import exact_json
 from app.web.forms import Form, initial_form
 from app.web.keys import EXPIRIES, read_expiry
 from app.web.page import PageRequest
@@ -88,7 +88,7 @@ async def file(page: PageRequest) -> web.StreamResponse:
 def power_bi(url: str) -> str:
     """A Power BI data source file, version 0.1."""
     source = {"details": {"protocol": "odata", "address": {"url": url}}, "mode": "Import"}
-    return json.dumps({"version": "0.1", "connections": [source]}, indent=2) + "\n"
+    return exact_json.dumps({"version": "0.1", "connections": [source]}, indent=2) + "\n"
 
 
 def excel(url: str, company: str, entities: list[str]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from aiohttp import web
 
 from app.query.check.moments import absolute
+from app.types import exact_json
 from app.web.forms import Form, initial_form
 from app.web.page import PageRequest
 from app.web.row_names import row_names
@@ -82,7 +82,7 @@ async def switch(page: PageRequest) -> web.StreamResponse:
     """Enable or disable a hook."""
     form = await page.form()
     hook_id, disabled = page.path_variables["id"], form["disabled"] == "true"
-    await registration.update(page.database, page.company, hook_id, json.dumps({"disabled": disabled}).encode())
+    await registration.update(page.database, page.company, hook_id, exact_json.dumps({"disabled": disabled}).encode())
     return page.redirect(f"/hooks/{hook_id}", flash="hook-disabled" if disabled else "hook-enabled")
 
 
@@ -130,7 +130,7 @@ async def replay(page: PageRequest) -> web.StreamResponse:
         form.add_problem("since", "Enter a time, a version or its name")
     else:
         with form.collect_problems(*ENDS):
-            sent = await replays.replay(page.database, page.company, hook_id, json.dumps(ends).encode())
+            sent = await replays.replay(page.database, page.company, hook_id, exact_json.dumps(ends).encode())
             return page.redirect(f"/hooks/{hook_id}", flash="replayed" if sent["changes"] else "nothing-replayed")
     return await hook_page(page, None, replay=form)
 
@@ -148,7 +148,7 @@ async def show_delivery(page: PageRequest) -> web.StreamResponse:
         "delivery.html",
         hook=hook,
         delivery=delivery,
-        body=json.dumps(delivery["body"], indent=2, ensure_ascii=False),
+        body=exact_json.dumps(delivery["body"], indent=2, ensure_ascii=False),
         state_hints=STATE_HINTS,
         entities=page.database.catalog.entities,
         names=await row_names(page, ((each["entity"], int(each["rowId"])) for each in delivery["body"]["changes"])),
@@ -212,7 +212,7 @@ async def list_page(page: PageRequest, form: Form, created: dict[str, Any] | Non
 def registration_body(form: Form) -> bytes:
     """Return the body that the API expects for the hook in the form."""
     columns = [name for name in re.split(r"[\s,]+", form["columns"]) if name]
-    return json.dumps(
+    return exact_json.dumps(
         {
             "entity": form["entity"] or None,
             "url": form["url"].strip(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +16,7 @@ from app.formats import CODINGS, ENDING, ENTITY, READABLE, READABLE_LABELS, begu
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
+from app.types import exact_json
 from app.web import import_errors, undo
 from app.web.actors import display_names
 from app.web.forms import Form, Upload, initial_form, read_upload
@@ -32,7 +32,7 @@ SETTLED = timedelta(seconds=2)  # of an import, before its pace tells anything
 CHUNK = 256 << 10  # bytes of the file that are read at a time
 EXPORTED = "entity:"  # before an entity's name, in the choice of what reads a file; a mapper's name has no colon
 # what the page's script knows of files
-FILES = json.dumps(
+FILES = exact_json.dumps(
     {
         "types": {name: each.read_as[0] for each in READABLE for name in (each.extension, *each.aliases)},
         **{"ending": ENDING, "entity": ENTITY, "codings": CODINGS},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ from aiohttp import web
 from app.errors import ServiceError
 from app.mapper import store
 from app.mapper.language.tree import Mapper, TemplateMapper
+from app.types import exact_json
 from app.web import mapper_words
 from app.web.forms import Form, initial_form
 from app.web.page import PageRequest
@@ -91,7 +91,7 @@ async def _preview_json(mapper: Mapper, source: str) -> str:
         yield source.encode()
 
     made = await store.preview(mapper, bodies(), str(store.DEFAULT_LIMIT), "utf-8", asyncio.to_thread)
-    return json.dumps(json.loads(made), ensure_ascii=False, indent=2)
+    return exact_json.dumps(exact_json.loads(made), ensure_ascii=False, indent=2)
 
 
 def parse(page: PageRequest, form: Form) -> Mapper | TemplateMapper:

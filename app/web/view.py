@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from aiohttp import web
 from markupsafe import Markup, escape
 
 from app.export.row_formats import shown_decimal
+from app.types import exact_json
 from app.web.files import asset, guide
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def size(count: int) -> str:
 
 def value_text(value: Any) -> str:
     """Format a field's value other than None."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else exact_json.dumps(value, ensure_ascii=False)
 
 
 def lines(text: str) -> list[str]:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from app.cli.main import main
 from tests.auth.client import ask, bearer, login, make_user, sign_in
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor, visitor
@@ -203,6 +204,20 @@ def test_the_audit_tells_an_administrator_who_did_what_in_which_request(boss: Vi
     assert "mapper audited" in page.text and "127.0.0.1, request audited" in page.text
     older = page.all("//a[@rel='next']/@href")
     assert not older or boss.get(older[0]).status == 200
+
+
+def test_numbers_of_the_audit_have_all_their_digits_at_every_door(
+    boss: Visitor, service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.operator.rows(
+        "insert into bds.column_history (entity, ordinal, since, column_name, type)"
+        " select h.entity, 900.0007, h.since, h.column_name, h.type from bds.column_history h where h.entity = 'units' limit 1 returning 1"
+    )
+    monkeypatch.setenv("BDS_DATABASE_URL", service.operator.connection.info.dsn)
+    assert main(["audit", "demo", "--limit", "1", "--json"]) == main(["audit", "demo", "--limit", "1"]) == 0
+    token = bearer(sign_in(service, BOSS).token)
+    doors = [capsys.readouterr().out, ask(service, "/c/demo/audit?limit=1", headers=token).body.decode(), boss.get("/audit").text]
+    assert [each.count("900.0007") for each in doors] == [2, 1, 1], doors
 
 
 def test_pages_of_the_audit_neither_repeat_nor_skip(service: Service) -> None:
