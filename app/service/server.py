@@ -155,7 +155,9 @@ class Connection(web.RequestHandler):
         if status == 500:
             log.error("a request failed", exc_info=exc)
         is_odata = read_target(self._path).is_odata
-        answer = error_response(self._refusal_error(exc if status != 500 else None), is_odata=is_odata)
+        refusal = self._refusal_error(exc if status != 500 else None)
+        answer = error_response(refusal, is_odata=is_odata)
+        log.info("a request of %s was refused before it was read: %s", request.remote, refusal.code)
         metrics.requests.labels("none", "other", str(status)).inc()
         metrics.sent.labels("none").inc(answer.content_length or 0)
         response = Refusal(status=answer.status, body=answer.body, headers=answer.headers)

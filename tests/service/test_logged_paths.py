@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -189,3 +190,13 @@ def test_a_request_that_fails_leaves_no_value_in_the_log(service: Service, writt
         service.operator.connection.execute('alter view api.gone rename to "units"')
     assert '"trace": ' in written.getvalue() and SEEN not in written.getvalue()
     assert lines(written)["connect"]["path"] == "/{...}"
+
+
+def test_a_request_that_cannot_be_read_leaves_a_line_without_its_path(service: Service, written: io.StringIO) -> None:
+    for request, code in ((f"MAKE /c/{VALUE} HTTP/1.1", "method_not_allowed"), (f"GET /{VALUE} HTTP/x", "malformed_request")):
+        with socket.create_connection((service.host, service.port)) as connection:
+            connection.sendall(f"{request}\r\nHost: localhost\r\n\r\n".encode())
+            answer = connection.recv(1 << 16)
+        assert code.encode() in answer
+        wait_until(lambda code=code: f"a request of 127.0.0.1 was refused before it was read: {code}" in written.getvalue())  # type: ignore[misc]
+    assert not [line for line in written.getvalue().splitlines() if SEEN in line]
