@@ -254,9 +254,9 @@ declare
     ranges   refcursor;  -- not a loop over a query, which fetches 50 ranges at a time
     this     record;
     seal     bds.seals;
-    dropped  int8multirange := '{}';  -- what is not kept
-    noted    int8multirange;
-    by_hand  int8multirange;
+    dropped  int8multirange;  -- what is not kept
+    noted    int8multirange := '{}';
+    by_hand  int8multirange := '{}';
     previous bds.seals;
 begin
     select s.* into previous from bds.seals s
@@ -269,9 +269,9 @@ begin
     ) using company, log, coalesce(previous.first_id, 0), coalesce(to_id, 9223372036854775807);
     if log = 'changes' then  -- no month is dropped from here on: the log is locked
         dropped := int8multirange(int8range(null, bds_change_log.first_kept(company)));
+        noted := dropped * bds_seals.noted_expiries(company);
+        by_hand := dropped * bds_seals.months_by_hand(company);
     end if;
-    noted := dropped * bds_seals.noted_expiries(company);
-    by_hand := dropped * bds_seals.months_by_hand(company);
     loop
         fetch ranges into this;
         exit when not found;

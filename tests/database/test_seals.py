@@ -498,6 +498,9 @@ TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {  # of the change
     "records beyond the clock": (f"{INSERT.format('now()', 13)}; {INSERT.format('now()', 20)}", [("added", 13, 20)]),
     "the clock": ("update bds.clocks set last_id = 20 where company_id = 'acme'", [("missing", 13, 20)]),
     "the clock, back": ("update bds.clocks set last_id = 10 where company_id = 'acme'", [("added", 11, 12)]),
+    "the clock, to its end": (
+        "update bds.clocks set last_id = 4611686018427387903 where company_id = 'acme'", [("missing", 13, 4611686018427387903)]
+    ),
     "the last seal": (DELETE.format("seals", "log = 'changes' and first_id = 9"), [("chain", 9, 12), ("unsealed", 9, 12)]),
     "every seal": (DELETE.format("seals", "log = 'changes'"), [("chain", 1, 12), ("unsealed", 1, 12)]),
     "every seal and record": (
@@ -668,6 +671,63 @@ def test_no_time_of_sealing_or_verifying_is_infinite(shared_operator: Operator, 
 def test_no_position_is_one_after_which_none_can_be_computed(shared_operator: Operator, column: str, value: str) -> None:
     with pytest.raises(psycopg.errors.CheckViolation), shared_operator.connection.transaction():
         shared_operator.connection.execute(f"update bds.seal_positions set {column} = {value}".encode())
+
+
+@pytest.mark.parametrize("change", [
+    "clocks set last_id = -1", "clocks set last_id = 4611686018427387904",
+    "change_months set first_id = 0", "change_months set first_id = 9223372036854775807",
+])  # fmt: skip
+def test_no_id_of_a_clock_or_month_is_one_with_which_none_can_be_computed(shared_operator: Operator, change: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation), shared_operator.connection.transaction():
+        shared_operator.connection.execute(f"update bds.{change} where company_id = 'beta'".encode())
+
+
+def test_a_company_that_cannot_be_verified_is_told_and_stops_no_other(operator: Operator) -> None:
+    operator.connection.execute(
+        "alter table bds.clocks drop constraint if exists ids_go_on;"
+        "update bds.clocks set last_id = 9223372036854775807 where company_id = 'acme';"
+        "update bds.change_log set actor = 'x' where company_id = 'beta' and id = 1;"
+        "update bds.seal_positions set verified_at = null"
+    )
+    problems = (
+        "select company_id, object, detail ~ 'it cannot be verified: 22003' from bds.problems where kind = 'log altered' order by 1"
+    )
+    told = [("acme", "bds.changes 1-12", True), ("beta", "bds.changes 1-4", False)]
+    assert verify_due(operator) > 0 and operator.rows(problems) == told
+    operator.connection.execute("delete from bds.seal_findings")
+    operator.rows("select bds_service.verify_sealed(c) from unnest(array['acme', 'beta']) c")
+    assert operator.rows(problems) == told
+    operator.connection.execute("update bds.clocks set last_id = 12 where company_id = 'acme'")
+    operator.rows("select bds_service.verify_sealed('acme')")
+    assert operator.rows(problems) == told[1:]
+
+
+def test_a_position_beyond_the_last_seal_begins_anew(operator: Operator) -> None:
+    operator.connection.execute(CHANGE.format("actor = 'x'").encode())
+    operator.connection.execute("update bds.seal_positions set verified_at = null, verified_id = 9223372036854775806")
+    assert verify_due(operator) > 0
+    assert operator.rows("select company_id, kind, first_id from bds.seal_findings") == [("acme", "altered", 5)]
+
+
+def test_ranges_that_hardly_end_are_told_of_each_company(operator: Operator) -> None:
+    operator.connection.execute(
+        "update bds.seals set last_id = 9223372036854775806 where log = 'changes' and hash in (select (bds.log_head(c.id)).hash"
+        " from bds.companies c); update bds.seal_positions set verified_at = null"
+    )
+    assert verify_due(operator) > 0
+    found = [("acme", "chain", 9), ("beta", "chain", 1)]
+    assert operator.rows("select company_id, kind, first_id from bds.seal_findings order by 1") == found
+    assert operator.rows("select sum(bds_service.verify_sealed(c)) > 0 from unnest(array['acme', 'beta']) c") == [(True,)]
+
+
+def test_an_erasure_under_way_keeps_no_other_company_from_being_verified(operator: Operator, connect: Callable[..., Any]) -> None:
+    operator.connection.execute("update bds.change_log set actor = 'x' where company_id = 'beta' and id = 1")
+    operator.connection.execute("update bds.seal_positions set verified_at = null")
+    eraser = connect()
+    with eraser.transaction():
+        eraser.execute(ERASE)
+        assert verify_due(operator) > 0
+    assert operator.rows("select company_id from bds.seal_findings") == [("beta",)]
 
 
 def test_a_time_in_the_future_ends_neither_verifying_nor_sealing(operator: Operator) -> None:
