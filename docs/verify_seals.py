@@ -31,8 +31,24 @@ LOGS = """select 'bds.change_log' union all select 'bds.change_archive' union al
     select c.oid::regclass::text from pg_class c join pg_constraint k on k.conrelid = c.oid and k.conname = 'is_of_its_month'
     where c.relnamespace = 'bds'::regnamespace
         and (not c.relispartition or exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhdetachpending))"""
-NOTES = """select action, object, at, actor, detail from bds.audit
-    where company_id = %s and action in ('erase', 'rename', 'expire') order by id nulls last, at"""
+# PostgreSQL reads the JSON, in which Python refuses long numbers and deep nesting.
+NOTES = """select (note ->> 'first_id')::numeric, note ->> 'before', note ->> 'after', action, object, at::text, actor
+    from bds.audit
+    cross join lateral jsonb_array_elements(case jsonb_typeof(detail -> 'seals') when 'array' then detail -> 'seals' end) n (note)
+    where company_id = %s and action in ('erase', 'rename') and jsonb_typeof(note -> 'first_id') = 'number'
+    order by id nulls last, at"""
+EXPIRED = """select
+        case
+            when detail -> 'archived' = 'true' then 'change_archive'
+            when detail -> 'left' = '"behind a gap"' then 'change_log'
+        end,
+        case jsonb_typeof(detail -> 'month') when 'string' then replace(left(detail ->> 'month', 7), '-', '_') end,
+        (detail ->> 'first_id')::bigint, (detail ->> 'last_id')::bigint
+    from bds.audit
+    where company_id = %s and action = 'expire' and object = 'changes'
+        and jsonb_typeof(detail -> 'first_id') = 'number' and pg_input_is_valid(detail ->> 'first_id', 'bigint')
+        and jsonb_typeof(detail -> 'last_id') = 'number' and pg_input_is_valid(detail ->> 'last_id', 'bigint')
+    order by id nulls last, at"""
 MONTHS = """select to_char(month at time zone 'UTC', 'YYYY_MM'), first_id from bds.change_months
     where company_id = %s order by month"""
 STANDS = """select name, d.is_divided or r.month is not null,
@@ -51,21 +67,12 @@ def form(log, record):
 
 
 def noted(connection, company):
-    """What the audit has of changes: {first id: (before, after, kind, act) of a range}, and [(table, month, first id, last id)]."""
-    seals, expired = defaultdict(list), []
-    for action, thing, at, actor, detail in connection.execute(NOTES, (company,)):
-        detail = detail if isinstance(detail, dict) else {}
-        given = detail.get("seals")
-        for note in given if isinstance(given, list) and action != "expire" else []:
-            if isinstance(note, dict) and type(note.get("first_id")) in (int, float):
-                kind, act = "erased" if action == "erase" else "renamed", f"{action} of {thing} at {at} by {actor}"
-                seals[note["first_id"]].append((note.get("before"), note.get("after"), kind, act))
-        first, last, month = (detail.get(name) for name in ("first_id", "last_id", "month"))
-        if action == "expire" and thing == "changes" and type(first) is type(last) is int and 0 < first <= last < 2**63 - 1:
-            archive = "change_archive" if detail.get("archived") is True else None
-            table = archive or ("change_log" if detail.get("left") == "behind a gap" else None)
-            expired.append((table, month[:7].replace("-", "_") if isinstance(month, str) else None, first, last))
-    return seals, expired
+    """What the audit has of changes: {first id: [(before, after, kind, act)] of a range}, [(table, month, first id, last id)]."""
+    seals, expired = defaultdict(list), connection.execute(EXPIRED, (company,)).fetchall()
+    for first, since, until, action, thing, at, actor in connection.execute(NOTES, (company,)):
+        kind = "erased" if action == "erase" else "renamed"
+        seals[first].append((since, until, kind, f"{action} of {thing} at {at} by {actor}"))
+    return seals, [row for row in expired if 0 < row[2] <= row[3] < 2**63 - 1]
 
 
 def dropped(connection, company, last, expired):
@@ -136,10 +143,10 @@ def verify(connection, company, log):
         if len(records) > len(ids):
             said["added"].append(f"{len(records) - len(ids)} more records have an id of its range")
         led = sealed.hex()
-        for since, until, kind, act in notes[first] if sealed != content and log == "changes" else []:
-            if since != led:
+        for since, until, kind, act in notes[first] if log == "changes" else []:
+            led = until if since == led else None
+            if led is None:
                 break
-            led = until
             said[kind].append(act)
         if led != content.hex():
             said["altered"].append("the audit does not lead from its sealed_hash to its content_hash")

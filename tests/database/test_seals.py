@@ -193,6 +193,30 @@ def test_an_erasure_does_not_hide_what_was_altered_before(operator: Operator) ->
     assert verified(operator) == [("altered", 1, 4), ("erased", 5, 8), ("erased", 9, 12)]
 
 
+KEEP = """
+    create temp table kept_seals on commit drop as select * from bds.seals where log = 'changes';
+    create temp table kept_log on commit drop as select * from bds.change_log;
+"""
+PUT_BACK = """
+    update bds.seals s set key = k.key, content_hash = k.content_hash from kept_seals k
+    where (s.company_id, s.log, s.first_id) = (k.company_id, k.log, k.first_id);
+    update bds.change_log l set old = k.old, row_hash = k.row_hash from kept_log k where (l.company_id, l.id) = (k.company_id, k.id);
+"""
+ERASE = "select bds.erase('acme', 'customers', 1, '{email}');"
+UNERASED = [("altered", 1, 4), ("altered", 5, 8), ("altered", 9, 12)]
+
+
+@pytest.mark.parametrize("before", ["", "update bds.change_log set transaction_id = '1' where company_id = 'acme';"])
+def test_an_erasure_that_is_undone_is_a_fault(operator: Operator, before: str) -> None:
+    """Also of records that were not as they were sealed when they were erased: the audit then leads from something else."""
+    with operator.connection.transaction():
+        operator.connection.execute((KEEP + before + ERASE + PUT_BACK).encode())
+        undo = "update bds.change_log l set transaction_id = k.transaction_id from kept_log k where (l.company_id, l.id) = (k.company_id, k.id)"
+        operator.connection.execute(undo.encode())
+    assert operator.rows("select from bds.changes where company_id = 'acme' and row_id = 1 and old ->> 'email' = '1@a'") != []
+    assert [row for row in verified(operator) if row[0] != "erased"] == UNERASED
+
+
 DETACH = "alter table bds.change_log detach partition bds.change_log_2020_01"
 
 
@@ -548,6 +572,18 @@ TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {  # of the change
             ("erase", '{"seals": [{"first_id": true, "before": "x", "after": null}]}'),
         )
     },
+    **{
+        f"an act that is noted with {detail[:30]}": (act(action, "changes", detail), said)
+        for action, detail, said in (
+            ("erase", '{"caller": 1e5000, "seals": [{"first_id": 1e5000}, {"first_id": -1e-5000}]}', []),
+            ("erase", '{"seals": [{"first_id": 5.00000000000000000000001}]}', []),
+            ("erase", '{"seals": [{"first_id": 5.0, "before": "x"}]}', [("altered", 5, 8)]),
+            ("erase", f'{{"caller": {"[" * 2000}{"]" * 2000}}}', []),
+            ("expire", '{"first_id": 1e5000, "last_id": 1e5001}', []),
+            ("expire", '{"first_id": 1.0, "last_id": 1.5e0, "month": [1e5000]}', []),
+        )
+    },
+    "an act of a far time": (act("erase", "changes", "{}").replace("clock_timestamp()", "'20000-01-01'"), []),
     "an erasure that is noted as an expiry": (
         "select bds.erase('acme', 'customers', 1, '{email}'); set constraints all immediate;"
         "update bds.company_audit set action = 'expire' where action = 'erase'",
@@ -569,6 +605,10 @@ AUDIT_TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {
     "every record": (DELETE.format("company_audit", "true"), [("missing", 1, 1), ("missing", 2, 2)]),
     "every record and seal": (
         DELETE.format("company_audit", "true") + DELETE.format("seals", "true"), [("chain", 1, 2), ("missing", 1, 2)]
+    ),
+    "nothing, with a number and a depth that Python does not read": (
+        act("erase", "changes", '{"caller": 1e5000}') + act("erase", "changes", f'{{"caller": {"[" * 2000}{"]" * 2000}}}'),
+        [("unsealed", 3, 4)],
     ),
     "what expired changes do not excuse": (
         DELETE.format("company_audit", "id = 1") + FORGET + expiry('"first_id": 1, "last_id": 8'),
