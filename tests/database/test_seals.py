@@ -359,6 +359,97 @@ def test_a_month_that_is_made_anew_was_dropped_by_hand(operator: Operator) -> No
     assert verified(operator) == [("expired", 1, 4), ("expired", 5, 8), ("expired", 9, 12)]
 
 
+ARCHIVE = "select bds.set_retention('2 years', archive => true)"
+
+
+def begin_unsealed_in_2020(operator: Operator) -> None:
+    """acme's changes 1-4 become those of January 2020, of which none is sealed and one is missing."""
+    age(operator, "2020_01", "company_id = 'acme' and id < 5")
+    operator.connection.execute("delete from bds.seals where log = 'changes'; delete from bds.seal_positions where log = 'changes'")
+    operator.connection.execute("delete from bds.change_log where company_id = 'acme' and id = 3")
+    assert verified(operator) == [("unsealed", 1, 2), ("missing", 3, 3), ("unsealed", 4, 12)]
+
+
+@NO_MONTHS
+@pytest.mark.parametrize(("leave", "table"), [(ARCHIVE, "change_archive_2020_01"), (DETACH, "change_log_2020_01")])
+def test_what_was_missing_before_its_month_left_the_log_unsealed_stays_missing(operator: Operator, leave: str, table: str) -> None:
+    begin_unsealed_in_2020(operator)
+    operator.connection.execute(leave.encode())
+    maintain(operator)
+    left = [("expired", 1, 2), ("missing", 3, 3), ("expired", 4, 4)]
+    assert verified(operator) == [*left, ("unsealed", 5, 12)]
+    seal(operator)
+    assert verified(operator) == left, "between seals, too"
+    if leave == ARCHIVE:
+        copied(operator)
+        assert verified(operator) == left, "a copy excuses nothing"
+    operator.connection.execute(f"drop table bds.{table}".encode())
+    assert verified(operator) == [("expired", 1, 4)]
+    copied(operator)
+    assert verified(operator) == [("expired", 1, 4)]
+
+
+@NO_MONTHS
+def test_a_copy_lacks_unsealed_changes_of_a_detached_month(operator: Operator, connect: Callable[..., Any]) -> None:
+    begin_unsealed_in_2020(operator)
+    operator.connection.execute(DETACH.encode())
+    content = dumped(operator)
+    operator.delete_company("acme")
+    operator.connection.execute("drop table bds.change_log_2020_01; select bds_change_log.make_month('2020-01-01Z')")
+    restored(operator, content)
+    assert verified(operator) == [("expired", 1, 4), ("unsealed", 5, 12)]
+
+
+@NO_MONTHS
+@pytest.mark.parametrize("leave", [ARCHIVE.replace(", archive => true", ""), "drop table bds.change_log_2020_01"])
+def test_a_record_among_those_that_have_expired_unsealed_is_added(operator: Operator, leave: str) -> None:
+    begin_unsealed_in_2020(operator)
+    operator.connection.execute(leave.encode())
+    maintain(operator)
+    assert verified(operator) == [("expired", 1, 4), ("unsealed", 5, 12)]
+    operator.connection.execute(INSERT.format("now()", 2).encode())
+    assert verified(operator) == [("expired", 1, 1), ("added", 2, 2), ("expired", 3, 4), ("unsealed", 5, 12)]
+
+
+@NO_MONTHS
+def test_a_detached_month_stands_under_another_name(operator: Operator) -> None:
+    begin_in_2020(operator)
+    archive(operator)
+    operator.connection.execute(
+        "alter table bds.change_archive detach partition bds.change_archive_2020_01;"
+        "alter table bds.change_archive_2020_01 rename to foo"
+    )
+    assert verified(operator) == []
+    operator.connection.execute("delete from bds.foo where company_id = 'acme'")
+    assert verified(operator) == [("missing", 1, 4)]
+    operator.connection.execute("drop table bds.foo")
+    assert verified(operator) == [("expired", 1, 4)]
+
+
+NO_MONTH = {
+    "of another owner": "create table bds.copy (like {} including constraints)",
+    "with other columns": "create table bds.copy (like {} including constraints); alter table bds.copy drop column id, owner to bds_owner",
+    "with a column of another type": "create table bds.copy (like {} including constraints);"
+    " alter table bds.copy alter old type text, owner to bds_owner",
+    "that its owner may not read": "create table bds.copy (like {} including constraints); alter table bds.copy owner to bds_owner;"
+    " revoke all on bds.copy from bds_owner",
+}
+
+
+@NO_MONTHS
+@pytest.mark.parametrize("kind", NO_MONTH)
+def test_a_table_that_only_looks_like_a_month_is_told_and_stops_nobody(operator: Operator, kind: str) -> None:
+    [(month,)] = operator.rows("select tableoid::regclass::text from bds.change_log limit 1")
+    problems = "select kind, object from bds.problems where object = 'bds.copy'"
+    operator.connection.execute(NO_MONTH[kind].format(month).encode())
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    operator.connection.execute("update bds.seal_positions set verified_at = null")
+    assert operator.rows("select problem from bds.maintain(seal_age => '0') where problem is not null") == []
+    operator.connection.execute(ERASE.encode())
+    assert [row[0] for row in verified(operator)] == ["erased"] * 3
+    assert operator.rows(problems) == [("misplaced table", "bds.copy")]
+
+
 def dumped(operator: Operator) -> bytes:
     out = io.BytesIO()
     operator.connection.execute("set role bds_owner")
