@@ -9,6 +9,7 @@ import hashlib
 import json
 import sys
 from collections import defaultdict
+from functools import partial
 
 import psycopg
 
@@ -27,14 +28,47 @@ VALUES = {
         transaction_id, row_hash, entity, actor, db_user, nullif(collections, '{}'), old::text""",
     "audit": "id, extract(epoch from at), actor, db_user, action, object, concerns, detail::text",
 }
-LOGS = """select 'bds.change_log' union all select 'bds.change_archive' union all
-    select c.oid::regclass::text from pg_class c join pg_constraint k on k.conrelid = c.oid and k.conname = 'is_of_its_month'
-    where c.relnamespace = 'bds'::regnamespace
-        and (not c.relispartition or exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhdetachpending))"""
-NOTES = """select action, object, at, actor, detail from bds.audit
-    where company_id = %s and action in ('erase', 'rename', 'expire') order by id nulls last, at"""
+LOGS = """select 'bds.change_log', null union all select 'bds.change_archive', null union all
+    select c.oid::regclass::text, obj_description(c.oid, 'pg_class')
+    from pg_class c join pg_constraint k on k.conrelid = c.oid and k.conname = 'is_of_its_month'
+    join pg_class l on l.oid = 'bds.change_log'::regclass and l.relowner = c.relowner
+    where c.relnamespace = 'bds'::regnamespace and c.relkind = 'r'
+        and (not c.relispartition or exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhdetachpending))
+        and has_table_privilege(c.relowner, c.oid, 'select') and has_table_privilege(c.relowner, c.oid, 'update') and not exists (
+            select attname, atttypid, attcollation from pg_attribute where attrelid = l.oid and attnum > 0 and not attisdropped
+            except select attname, atttypid, attcollation from pg_attribute where attrelid = c.oid)"""
+# PostgreSQL reads the JSON, in which Python refuses long numbers and deep nesting.
+NOTES = """select (note ->> 'first_id')::numeric, note ->> 'before', note ->> 'after', action, object, at::text, actor
+    from bds.audit
+    cross join lateral jsonb_array_elements(case jsonb_typeof(detail -> 'seals') when 'array' then detail -> 'seals' end) n (note)
+    where company_id = %s and action in ('erase', 'rename') and jsonb_typeof(note -> 'first_id') = 'number'
+    order by id nulls last, at"""
+EXPIRED = """select
+        case
+            when detail -> 'archived' = 'true' then 'change_archive'
+            when detail -> 'left' = '"behind a gap"' then 'change_log'
+        end,
+        case jsonb_typeof(detail -> 'month') when 'string' then replace(left(detail ->> 'month', 7), '-', '_') end,
+        (detail ->> 'first_id')::bigint, (detail ->> 'last_id')::bigint
+    from bds.audit
+    where company_id = %s and action = 'expire' and object = 'changes'
+        and jsonb_typeof(detail -> 'first_id') = 'number' and pg_input_is_valid(detail ->> 'first_id', 'bigint')
+        and jsonb_typeof(detail -> 'last_id') = 'number' and pg_input_is_valid(detail ->> 'last_id', 'bigint')
+    order by id nulls last, at"""
 MONTHS = """select to_char(month at time zone 'UTC', 'YYYY_MM'), first_id from bds.change_months
     where company_id = %s order by month"""
+LEFT = """select kind, lower(r), upper(r) - 1, detail
+    from (
+        select int8multirange(int8range(%(first)s, %(last)s, '[]')) as asked,
+            %(stand)s::int8multirange - %(gone)s::int8multirange as stand,
+            (select coalesce(range_agg(int8range(id, id, '[]')), '{}') from (IDS) l) as there
+    ) i
+    cross join lateral (values
+        ('missing', asked * stand - there, 'they left the log before they were sealed, and are not there'),
+        ('added', there - stand, 'they have expired, and are there'),
+        ('expired', asked - (stand - there) - (there - stand), 'they were never sealed')
+    ) f (kind, ids, detail)
+    cross join unnest(ids) r"""
 STANDS = """select name, d.is_divided or r.month is not null,
         d.is_divided or coalesce(pg_partition_root(r.month) = 'bds.change_log'::regclass, false)
     from unnest(%s::text[]) name cross join lateral (select to_regclass(format('bds.%%I', name)) as month) r
@@ -51,25 +85,19 @@ def form(log, record):
 
 
 def noted(connection, company):
-    """What the audit has of changes: {first id: (before, after, kind, act) of a range}, and [(table, month, first id, last id)]."""
-    seals, expired = defaultdict(list), []
-    for action, thing, at, actor, detail in connection.execute(NOTES, (company,)):
-        detail = detail if isinstance(detail, dict) else {}
-        given = detail.get("seals")
-        for note in given if isinstance(given, list) and action != "expire" else []:
-            if isinstance(note, dict) and type(note.get("first_id")) in (int, float):
-                kind, act = "erased" if action == "erase" else "renamed", f"{action} of {thing} at {at} by {actor}"
-                seals[note["first_id"]].append((note.get("before"), note.get("after"), kind, act))
-        first, last, month = (detail.get(name) for name in ("first_id", "last_id", "month"))
-        if action == "expire" and thing == "changes" and type(first) is type(last) is int and 0 < first <= last < 2**63 - 1:
-            archive = "change_archive" if detail.get("archived") is True else None
-            table = archive or ("change_log" if detail.get("left") == "behind a gap" else None)
-            expired.append((table, month[:7].replace("-", "_") if isinstance(month, str) else None, first, last))
-    return seals, expired
+    """What the audit has of changes: {first id: [(before, after, kind, act)] of a range}, [(table, month, first id, last id)]."""
+    seals, expired = defaultdict(list), connection.execute(EXPIRED, (company,)).fetchall()
+    for first, since, until, action, thing, at, actor in connection.execute(NOTES, (company,)):
+        kind = "erased" if action == "erase" else "renamed"
+        seals[first].append((since, until, kind, f"{action} of {thing} at {at} by {actor}"))
+    return seals, [row for row in expired if 0 < row[2] <= row[3] < 2**63 - 1]
 
 
-def dropped(connection, company, last, expired):
-    """The first id that is kept; and the ranges of ids before that are gone, as the audit says or with the month that had them."""
+def dropped(connection, company, last, expired, titles):
+    """The first id that is kept; the ranges of ids that are gone, as the audit says or with their month; those of other months.
+
+    titles: the comments of detached months, which may have other names.
+    """
     begun = connection.execute(MONTHS, (company,)).fetchall()
     ends = [*(first for _, first in begun[1:]), last + 1]
     months = {month: ("change_log", first, end - 1) for (month, first), end in zip(begun, ends, strict=False)}
@@ -79,17 +107,28 @@ def dropped(connection, company, last, expired):
     firsts = []
     for month, first in begun:
         firsts = [*firsts, first] if stands[f"change_log_{month}"][1] else []
-    gone = [(first, end) for table, _, first, end in expired if not table]
-    gone += [(first, end) for month, (table, first, end) in months.items() if not stands[f"{table}_{month}"][0]]
-    return min(firsts, default=last + 1), gone
+    gone, stand = [(first, end) for table, _, first, end in expired if not table], []
+    for month, (table, first, end) in months.items():
+        is_there = stands[f"{table}_{month}"][0] or f"Changes of {month.replace('_', '-')}" in titles
+        (stand if is_there else gone).append((first, end))
+    return min(firsts, default=last + 1), gone, stand
 
 
-def rest(ids, first, last, sealed, kept):
+def left(connection, company, tables, stand, gone, first, last):
+    """Yield what is to be said of ids without a seal that are not kept, some of which months have that stand, as verify does."""
+    of = "where company_id = %(company)s and id between %(first)s and %(last)s"
+    ids = " union all ".join(f"select id from {table} {of}" for table in tables)
+    ranges = ["{" + ",".join(f"[{low},{high}]" for low, high in some if low <= high) + "}" for some in (stand, gone)]
+    values = {"company": company, "first": first, "last": last, "stand": ranges[0], "gone": ranges[1]}
+    yield from connection.execute(LEFT.replace("IDS", ids), values).fetchall()
+
+
+def rest(ids, first, last, sealed, kept, left):
     """Yield what is to be said of the ids after the last seal, of which `ids` has (id, number of records), as verify does."""
     if sealed >= first:
         yield "chain", first, sealed, "their seals are gone"
     if kept > first:
-        yield "expired", first, kept - 1, "they were never sealed"
+        yield from left(first, kept - 1)
     first, end, runs = max(first, kept), max(last, sealed), []
     for id, number in ids:
         if id >= first and runs and runs[-1][1] == id - 1 != last:
@@ -114,16 +153,19 @@ def verify(connection, company, log):
         sys.exit(f"no such company here: {company}")
     (last,), (sealed_id,) = found, connection.execute(SEALED, (company, log)).fetchone() or (0,)
     notes, expired = noted(connection, company)
-    kept, gone = dropped(connection, company, last, expired) if log == "changes" else (1, [])
-    tables = [table for (table,) in connection.execute(LOGS)] if log == "changes" else ["bds.audit"]
+    tables, titles = zip(*connection.execute(LOGS), strict=True) if log == "changes" else (["bds.audit"], [])
+    kept, gone, stand = dropped(connection, company, last, expired, titles) if log == "changes" else (1, [], [])
+    of_left = partial(left, connection, company, tables, stand, gone)
     some = " union all ".join(
         f"select {VALUES[log]} from {table} where company_id = %s and id between %s and %s" for table in tables
     )
     end, previous = 0, None
     for first, upto, generation, sealed, key, content, before, hash in connection.execute(SEALS, (company, log)).fetchall():
         said, size = defaultdict(list), upto - first + 1
-        if first > end + 1:
-            yield "missing" if log == "audit" or first > kept else "expired", end + 1, first - 1, "no seal has them"
+        if first > end + 1 and (log == "audit" or first > kept):
+            yield "missing", end + 1, first - 1, "no seal has them"
+        elif first > end + 1:
+            yield from of_left(end + 1, first - 1)
         asked = (company, first, upto) * len(tables)
         records = connection.execute(f"{some} order by 1", asked).fetchall() if size <= MOST else []
         ids = {record[0] for record in records}
@@ -136,10 +178,10 @@ def verify(connection, company, log):
         if len(records) > len(ids):
             said["added"].append(f"{len(records) - len(ids)} more records have an id of its range")
         led = sealed.hex()
-        for since, until, kind, act in notes[first] if sealed != content and log == "changes" else []:
-            if since != led:
+        for since, until, kind, act in notes[first] if log == "changes" else []:
+            led = until if since == led else None
+            if led is None:
                 break
-            led = until
             said[kind].append(act)
         if led != content.hex():
             said["altered"].append("the audit does not lead from its sealed_hash to its content_hash")
@@ -153,7 +195,7 @@ def verify(connection, company, log):
     some = " union all ".join(f"select id from {table} where company_id = %s and id > %s" for table in tables)
     asked = (company, min(max(end + 1, kept) - 1, last)) * len(tables)
     ids = connection.execute(f"select id, count(*) from ({some}) l group by id order by id", asked).fetchall()
-    yield from rest(ids, end + 1, last, sealed_id, kept)
+    yield from rest(ids, end + 1, last, sealed_id, kept, of_left)
     yield "head", end, end, previous.hex() if previous else "none"
 
 

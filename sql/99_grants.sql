@@ -128,7 +128,7 @@ grant insert, update, delete on
 grant select on bds.audit, bds.company_logins, bds.seal_findings, bds.seal_positions, bds.seals to bds_operator;
 grant execute on function
     bds.compare_log, bds.erase, bds.grant_company, bds.revoke_company, bds.set_retention, bds.verify_log,
-    bds_service.table_problems, bds_service.turn_holders, bds_service.verify_sealed
+    bds_service.has_head, bds_service.table_problems, bds_service.turn_holders, bds_service.verify_sealed
     to bds_operator;
 
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------

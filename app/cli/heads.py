@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import psycopg
@@ -30,10 +30,12 @@ HEADS = """
     ) s
     order by 1
 """
-IS_THERE = (
-    "select exists (select from bds.seals where company_id = %s and log = %s and last_id = %s and hash = decode(%s, 'hex')),"
-    " exists (select from bds.residents where company_id = %s)"
-)
+IS_THERE = """
+    select bds_service.has_head(%(company)s, %(log)s, %(version)s, decode(%(hash)s, 'hex'))
+            -- also one that is departing; nothing verifies the log of a company without a clock
+            and (%(company)s = '' or exists (select from bds.clocks where company_id = %(company)s)),
+        exists (select from bds.residents where company_id = %(company)s)
+"""
 HASH = re.compile(r"[0-9a-f]{64}")
 OBJECT = "an object of JSON as bds doctor --print-heads writes it"
 
@@ -141,8 +143,7 @@ def missing_heads(urls: Mapping[str, str], heads: Sequence[Head], name: str) -> 
         found = list[Head]()
         for head in left:
             if head.company or head.place == place:
-                parameters = (head.company, head.log, head.version, head.hash, head.company)
-                [(is_there, lives)] = connection.execute(IS_THERE.encode(), parameters).fetchall()
+                [(is_there, lives)] = connection.execute(IS_THERE.encode(), asdict(head)).fetchall()
                 found += [head] if is_there else []
                 known |= {head.company} if lives else set()
         left = [head for head in left if head not in found]

@@ -171,17 +171,36 @@ comment on function bds_change_log.partitions() is
     'The partitions of the change log, looked up by name (bds_change_log.partition_of), because a DBA may drop or detach one by '
     'hand';
 
+create function bds_change_log.tables_of_months(out name regclass, out is_month boolean)
+    returns setof record
+    language sql
+    stable
+as $$
+    select c.oid,
+        c.relkind = 'r' and c.relowner = l.relowner and has_table_privilege(c.relowner, c.oid, 'select')
+            and has_table_privilege(c.relowner, c.oid, 'update') and not exists (
+                select a.attname, a.atttypid, a.attcollation
+                from pg_attribute a where a.attrelid = l.oid and a.attnum > 0 and not a.attisdropped
+                except
+                select a.attname, a.atttypid, a.attcollation from pg_attribute a where a.attrelid = c.oid
+            )
+    from pg_class c
+    join pg_constraint k on k.conrelid = c.oid and k.conname = 'is_of_its_month'
+    join pg_class l on l.oid = 'bds.change_log'::regclass
+    where c.relnamespace = 'bds'::regnamespace and (
+        not c.relispartition or exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhdetachpending)
+    );
+$$;
+comment on function bds_change_log.tables_of_months() is
+    'Tables of schema bds with the CHECK of a month that are no partitions; is_month: whether they have the columns of the log, '
+    'and its owner, who may read and update them';
+
 create function bds_change_log.detached_months()
     returns setof regclass
     language sql
     stable
 as $$
-    select c.oid
-    from pg_class c
-    join pg_constraint k on k.conrelid = c.oid and k.conname = 'is_of_its_month'
-    where c.relnamespace = 'bds'::regnamespace and (
-        not c.relispartition or exists (select from pg_inherits i where i.inhrelid = c.oid and i.inhdetachpending)
-    );
+    select t.name from bds_change_log.tables_of_months() t where t.is_month;
 $$;
 comment on function bds_change_log.detached_months() is
     'Tables of schema bds that were months of the change log or of its archive until a DBA detached them: nothing reads them, but '

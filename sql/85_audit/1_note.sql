@@ -6,14 +6,16 @@ create function bds_audit.caller()
     language sql
     stable
 as $$
-    select case
-        when char_length(c.text) <= 2000 and pg_input_is_valid(c.text, 'jsonb') then jsonb_build_object('caller', c.text::jsonb)
-        else '{}'
-    end
+    select coalesce(case when char_length(c.text) <= 2000 and pg_input_is_valid(c.text, 'jsonb') then
+        case when jsonb_path_match(
+            c.text::jsonb, 'strict $.type() == "object" && !exists($.* ? (@.type() != "string" && @ != null))'
+        ) then jsonb_build_object('caller', c.text::jsonb) end
+    end, '{}')
     from (select coalesce(current_setting('bds.caller', true), '') as text) c;
 $$;
 comment on function bds_audit.caller() is
-    'What the service tells of the HTTP request for which the session acts, as {"caller": {...}}; {} without one';
+    'What the service tells of the HTTP request for which the session acts, as {"caller": {...}}; {} without one, and for what any '
+    'session may have set but the service does not: anything else than an object of texts and nulls';
 
 create function bds_audit.merged(first jsonb, second jsonb)
     returns jsonb

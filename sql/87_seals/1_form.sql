@@ -63,6 +63,27 @@ $$;
 comment on function bds_seals.records(text, text) is
     'A subquery of the records of a log wherever they are: changes also in the archive and in detached months';
 
+create function bds_seals.present(company text, first bigint, last bigint)
+    returns int8multirange
+    language plpgsql
+    stable
+    set enable_bitmapscan = off
+    set enable_seqscan = off
+as $$
+declare
+    ids int8multirange;
+begin
+    execute format(
+        'select coalesce(range_agg(int8range(l.id, l.id, ''[]'')), ''{}'') from %s l '
+        'where l.company_id = $1 and l.id between $2 and $3',
+        bds_seals.records(company, 'changes')
+    ) into ids using company, first, last;
+    return ids;
+end
+$$;
+comment on function bds_seals.present(text, bigint, bigint) is
+    'The changes from one id to another that are there, wherever they are';
+
 create function bds_seals.seal_hash(seal bds.seals)
     returns bytea
     language sql

@@ -196,8 +196,13 @@ begin
                 done := done + sealed.sealed;
                 problem := coalesce(problem || '; ' || sealed.problem, sealed.problem, problem);
             end if;
-        exception when lock_not_available then
-            null;  -- an erasure is under way: the next call seals
+        exception
+            when lock_not_available then
+                null;  -- an erasure is under way: the next call seals
+            when others then  -- a state that only a superuser can write, which must not keep other logs from being sealed
+                problem := concat_ws('; ', problem, format(
+                    '%s: %s of %s: %s', sqlstate, this.log, coalesce(nullif(this.company_id, ''), 'the server'), sqlerrm
+                ));
         end;
     end loop;
 end

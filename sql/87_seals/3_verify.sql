@@ -1,113 +1,5 @@
 -- Verifying: the records, wherever they are, are compared with the seals, and the seals with one another and with the audit.
 
-create function bds_seals.ids_of(detail jsonb)
-    returns int8range
-    language plpgsql
-    immutable
-as $$
-begin
-    return case
-        when jsonb_typeof(detail -> 'first_id') = 'number' and jsonb_typeof(detail -> 'last_id') = 'number'
-            and detail -> 'first_id' > '0'
-        then int8range((detail ->> 'first_id')::bigint, (detail ->> 'last_id')::bigint, '[]')
-    end;
-exception when data_exception then
-    return null;
-end
-$$;
-comment on function bds_seals.ids_of(jsonb) is 'The ids that a record of the audit names; null: they are none';
-
-create function bds_seals.expiries(company text)
-    returns table (number bigint, parent text, month text, ids int8range)
-    language sql
-    stable
-as $$
-    select row_number() over (order by a.id nulls last, a.at),
-        case
-            when a.detail -> 'archived' = 'true' then 'change_archive'
-            when a.detail -> 'left' = '"behind a gap"' then 'change_log'
-        end,
-        case when jsonb_typeof(a.detail -> 'month') = 'string' then replace(left(a.detail ->> 'month', 7), '-', '_') end,
-        bds_seals.ids_of(a.detail)
-    from (
-        select c.id, c.at, c.action, c.object, c.detail from bds.company_audit c where c.company_id = company
-        union all
-        select null, p.at, p.action, p.object, p.detail from bds.audit_pending p where p.chain = company  -- of this transaction
-    ) a
-    where a.action = 'expire' and a.object = 'changes' and bds_seals.ids_of(a.detail) is not null;
-$$;
-comment on function bds_seals.expiries(text) is
-    'The changes that have left the log according to the audit, in the order of its records. parent: the month that has them has '
-    'not been dropped but is one of the archive, or still one of the log, with a gap behind it; null: they are gone';
-
-create function bds_seals.noted_expiries(company text)
-    returns int8multirange
-    language sql
-    stable
-as $$
-    select coalesce(range_agg(e.ids), '{}') from bds_seals.expiries(company) e where e.parent is null;
-$$;
-comment on function bds_seals.noted_expiries(text) is 'The changes that are gone according to the audit';
-
-create function bds_seals.months(company text)
-    returns table (month text, parent text, ids int8range, is_there boolean)
-    language sql
-    stable
-as $$
-    select m.month, m.parent, m.ids,
-        bds_shards.is_divided('bds.change_log') or to_regclass(format('bds.%I', m.parent || '_' || m.month)) is not null
-    from (
-        select distinct on (t.month) t.month, t.parent, t.ids
-        from (
-            select 0 as number, 'change_log' as parent, to_char(c.month at time zone 'UTC', 'YYYY_MM') as month, int8range(
-                c.first_id,
-                greatest(c.first_id, lead(c.first_id, 1, bds_seals.last_id(company, 'changes') + 1) over (order by c.month))
-            ) as ids
-            from bds.change_months c where c.company_id = company
-            union all
-            select e.number, e.parent, e.month, e.ids from bds_seals.expiries(company) e where e.parent is not null
-        ) t
-        where t.month is not null
-        order by t.month, t.number desc
-    ) m;
-$$;
-comment on function bds_seals.months(text) is
-    'The months of a company''s changes as far as they are known, such as 2020_01; the table that such a month is part of; and '
-    'whether the month is there, attached or not: it is gone if a DBA has dropped it, or has given it another schema';
-
-create function bds_seals.months_by_hand(company text)
-    returns int8multirange
-    language sql
-    stable
-as $$
-    select coalesce(range_agg(m.ids) filter (where not m.is_there), '{}') from bds_seals.months(company) m;
-$$;
-comment on function bds_seals.months_by_hand(text) is 'The changes of months that are gone, which a DBA has dropped unless noted';
-
-create function bds_seals.notes(company text, first_id bigint)
-    returns table (id bigint, at timestamptz, actor text, action text, object text, "before" text, "after" text)
-    language sql
-    stable
-as $$
-    select a.id, a.at, a.actor, a.action, a.object, n.note ->> 'before', n.note ->> 'after'
-    from (
-        select c.id, c.at, c.actor, c.action, c.object, c.detail from bds.company_audit c
-        where c.company_id = company and c.detail ? 'seals'
-            and c.detail -> 'seals' @> jsonb_build_array(jsonb_build_object('first_id', notes.first_id))
-        union all
-        -- of this transaction
-        select null, p.at, p.actor, p.action, p.object, p.detail from bds.audit_pending p
-        where p.chain = company and p.detail ? 'seals'
-    ) a
-    cross join lateral jsonb_array_elements(
-        case jsonb_typeof(a.detail -> 'seals') when 'array' then a.detail -> 'seals' end
-    ) n (note)
-    where n.note -> 'first_id' = to_jsonb(notes.first_id) and a.action in ('erase', 'rename')
-    order by a.id nulls last, a.at;
-$$;
-comment on function bds_seals.notes(text, bigint) is
-    'The records of the audit that have noted a lawful change of a range, in their order, with its content hash before and after';
-
 create function bds_seals.lawful(seal bds.seals)
     returns table (kind text, detail text)
     language plpgsql
@@ -118,10 +10,11 @@ declare
     note  record;
     acts  text[] := '{}';
 begin
-    if seal.sealed_hash <> seal.content_hash and seal.log = 'changes' then
+    if seal.log = 'changes' then
         for note in select * from bds_seals.notes(seal.company_id, seal.first_id) loop
-            exit when note.before is distinct from led;
-            led := note.after;
+            -- each one, also where content_hash is sealed_hash: an erasure that was undone is a fault
+            led := case when note.before = led then note.after end;
+            exit when led is null;
             acts := acts || format('%s of %s at %s by %s', note.action, note.object, bds_service.api_time(note.at), note.actor);
         end loop;
         return query
@@ -132,7 +25,7 @@ begin
     end if;
     if led is distinct from encode(seal.content_hash, 'hex') then
         return query select 'altered',
-            'the audit has no record of an erasure or renaming that leads from its sealed_hash to its content_hash';
+            'the erasures and renamings that the audit has do not lead from its sealed_hash to its content_hash';
     end if;
 end
 $$;
@@ -184,15 +77,41 @@ comment on function bds_seals.record_faults(bds.seals, bigint, bigint, bytea, in
     'In what the records of a range differ from its seal: their number, the number of their ids, their content hash. noted, '
     'by_hand: the ids that are not kept and gone according to the audit, or whose months are';
 
-create function bds_seals.gap(company text, log text, first bigint, last bigint)
+create function bds_seals.left_unsealed(company text, first bigint, last bigint)
     returns table (kind text, first_id bigint, last_id bigint, detail text)
     language sql
     stable
 as $$
-    select case when g.is_kept then 'missing' else 'expired' end, first, last,
-        case when g.is_kept then 'no seal has them, though later records are sealed' else 'they were never sealed' end
-    from (select log <> 'changes' or last >= bds_change_log.first_kept(company)) g (is_kept)
-    where first <= last;
+    select f.kind, pg_catalog.lower(r), pg_catalog.upper(r) - 1, f.detail
+    from (
+        select int8multirange(int8range(first, last, '[]')), bds_seals.present(company, first, last),
+            bds_seals.standing_months(company)
+    ) i (asked, there, stand)
+    cross join lateral (values
+        ('missing', i.asked * i.stand - i.there, 'they left the log before they were sealed, and are not there'),
+        ('added', i.there - i.stand, 'they have expired, and are there'),
+        ('expired', i.asked - (i.stand - i.there) - (i.there - i.stand), 'they were never sealed')
+    ) f (kind, ids, detail)
+    cross join unnest(f.ids) r;
+$$;
+comment on function bds_seals.left_unsealed(text, bigint, bigint) is
+    'What is to be said of changes that were never sealed and are not kept: those of a month that stands, such as one of the '
+    'archive, are there, and no other';
+
+create function bds_seals.gap(company text, log text, first bigint, last bigint)
+    returns table (kind text, first_id bigint, last_id bigint, detail text)
+    language plpgsql
+    stable
+as $$
+begin
+    if first > last then
+        return;
+    elsif log = 'changes' and last < bds_change_log.first_kept(company) then
+        return query select * from bds_seals.left_unsealed(company, first, last);
+    else
+        return query select 'missing', first, last, 'no seal has them, though later records are sealed';
+    end if;
+end
 $$;
 comment on function bds_seals.gap(text, text, bigint, bigint) is 'What is to be said of ids between two seals, if there are any';
 
@@ -254,9 +173,9 @@ declare
     ranges   refcursor;  -- not a loop over a query, which fetches 50 ranges at a time
     this     record;
     seal     bds.seals;
-    dropped  int8multirange := '{}';  -- what is not kept
-    noted    int8multirange;
-    by_hand  int8multirange;
+    dropped  int8multirange;  -- what is not kept
+    noted    int8multirange := '{}';
+    by_hand  int8multirange := '{}';
     previous bds.seals;
 begin
     select s.* into previous from bds.seals s
@@ -269,9 +188,9 @@ begin
     ) using company, log, coalesce(previous.first_id, 0), coalesce(to_id, 9223372036854775807);
     if log = 'changes' then  -- no month is dropped from here on: the log is locked
         dropped := int8multirange(int8range(null, bds_change_log.first_kept(company)));
+        noted := dropped * bds_seals.noted_expiries(company);
+        by_hand := dropped * bds_seals.months_by_hand(company);
     end if;
-    noted := dropped * bds_seals.noted_expiries(company);
-    by_hand := dropped * bds_seals.months_by_hand(company);
     loop
         fetch ranges into this;
         exit when not found;

@@ -85,14 +85,23 @@ as $$
         )
     )
     from unnest((
-        select range_agg(int8range(s.first_id, s.last_id, '[]'))
-        from bds.seals s cross join lateral bds_seals.measure(s) m
-        where s.company_id = company and s.log = 'changes' and int8range(s.first_id, s.last_id, '[]') <@ lost and m.number = 0
-            and not int8range(s.first_id, s.last_id, '[]') <@ bds_seals.noted_expiries(company)
+        with sealed (ids, number) as (
+            select int8range(s.first_id, s.last_id, '[]'), m.number
+            from bds.seals s cross join lateral bds_seals.measure(s) m
+            where s.company_id = company and s.log = 'changes' and int8range(s.first_id, s.last_id, '[]') && lost
+        )
+        select range_agg(l.ids)
+        from (
+            select s.ids from sealed s where s.ids <@ lost and s.number = 0
+            union all
+            select u from unnest(lost - (select coalesce(range_agg(s.ids), '{}') from sealed s)) u
+            where isempty(bds_seals.present(company, pg_catalog.lower(u), pg_catalog.upper(u) - 1))
+        ) l
+        where not l.ids <@ bds_seals.noted_expiries(company)
     )) r;
 $$;
 comment on function bds_seals.note_lost(text, int8multirange) is
-    'Notes which sealed changes a copy of a company lacks, of those whose months its source did not have, or had detached';
+    'Notes which changes a copy of a company lacks, of those whose months its source did not have, or had detached';
 
 create function bds_seals.note_months(company text, upto timestamptz, parent text, left_by text)
     returns void
@@ -112,8 +121,7 @@ as $$
             select to_char(c.month at time zone 'UTC', 'YYYY_MM')
             from bds.change_months c where c.company_id = company and c.month < upto
         ))
-        and (m.is_there or left_by is not null) and not m.ids <@ bds_seals.noted_expiries(company)
-        and exists (select from bds.seals s where s.company_id = company and s.log = 'changes');
+        and (m.is_there or left_by is not null) and not m.ids <@ bds_seals.noted_expiries(company);
 $$;
 comment on function bds_seals.note_months(text, timestamptz, text, text) is
     'Notes that a company''s changes of a month, and of the log''s earlier ones, are not kept: those of a month that is gone as '

@@ -41,6 +41,26 @@ comment on function bds.verify_log(text, bigint, bigint, text) is
     'row for each range that is not simply right: altered, missing, added, chain (the seals do not follow one another); and, '
     'which are no faults, erased, renamed, expired, unsealed. from_id, to_id: the ranges that have one of these ids';
 
+create or replace function bds_service.has_head(company text, log text, version bigint, head bytea)
+    returns boolean
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(bool_or((c.seal).last_id = version and (c.seal).hash = head) and bool_and(not exists (
+        select from bds_seals.chain_faults(c.seal, c.previous)
+    )), false)
+    from (
+        select s as seal, lag(s) over (order by s.first_id) as previous
+        from bds.seals s
+        where s.company_id = company and s.log = has_head.log and s.last_id <= version
+    ) c;
+$$;
+comment on function bds_service.has_head(text, text, bigint, bytea) is
+    'Whether the chain of a log contains a head: a seal that ends with that id and has that hash, and from the first one on '
+    'each follows the one before';
+
 create or replace function bds.log_head(company text, out version bigint, out hash bytea, out sealed_at timestamptz)
     returns record
     language plpgsql

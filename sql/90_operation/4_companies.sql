@@ -30,6 +30,7 @@ as $$
         end
         join pg_attribute a on a.attrelid = c.oid and a.attname = coalesce(t.company_column, 'company_id') and not a.attisdropped
         where c.relkind in ('r', 'p') and (not c.relispartition or k.is_detached)
+            and c.oid not in (select m.name from bds_change_log.tables_of_months() m where not m.is_month)
             and (k.is_business or n.nspname in ('bds', 'staging'))
             and (t.name is null or t.company_column is not null)
     ),

@@ -107,6 +107,19 @@ as $$
 $$;
 comment on function bds_operation.unsuitable_tables() is 'Problems of tables that bds.register would refuse';
 
+create function bds_operation.misplaced_tables()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+as $$
+    select 'misplaced table', null, t.name::text,
+        'it has the CHECK of a month, but not the owner, rights and columns of one: erasures and seals pass it over', null
+    from bds_change_log.tables_of_months() t
+    where not t.is_month;
+$$;
+comment on function bds_operation.misplaced_tables() is
+    'Problems of tables of schema bds that are neither months of the log nor anything else of the service';
+
 create function bds_operation.altered_columns()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
@@ -219,6 +232,8 @@ as $$
     select * from bds_operation.altered_tables()
     union all
     select * from bds_operation.unsuitable_tables()
+    union all
+    select * from bds_operation.misplaced_tables()
     union all
     select * from bds_operation.altered_columns()
     union all

@@ -60,7 +60,14 @@ union all
 select 'log altered', nullif(s.company_id, ''), null,
     format('bds.%s %s-%s', s.log, s.first_id, s.last_id) collate "default",  -- the log is not
     format('%s, found at %s: %s', s.kind, s.found_at::timestamptz(0), s.detail), null
-from bds.seal_findings s;
+from bds.seal_findings s
+union all
+select 'log altered', c.id, null, 'bds.clocks', 'the company has no clock: nothing seals or verifies its log', null
+from bds.companies c left join bds.directory d on d.company_id = c.id
+where not exists (select from bds.clocks k where k.company_id = c.id) and d.phase is null and case
+    when (select s.place from bds.settings s) = 'home' then coalesce(d.place, 'home') = 'home'
+    else exists (select from bds.seal_positions p where p.company_id = c.id)  -- or it is arriving
+end;
 comment on view bds.log_problems is 'Problems of the change log; a part of bds.problems';
 comment on column bds.log_problems.kind is 'The kind of problem';
 comment on column bds.log_problems.company_id is 'The company; null: of all';

@@ -111,6 +111,50 @@ def test_heads_that_are_kept_elsewhere_tell_whether_a_log_was_rebuilt(
     assert "no company of this id lives here" in " ".join(bds("--head", str(kept))[1].split())
 
 
+# rebuilt with other ranges; the kept head's seal as it was, with another first id, or its hash alone
+BACK = "insert into bds.seals select * from kept where first_id = 2"
+FAKED = {
+    "a seal that follows no other": BACK,
+    "a seal with another first id": "delete from bds.seals where log = 'changes'; update kept set first_id = 1 where first_id = 2;"
+    "insert into bds.seals select * from kept where first_id = 1 and last_id = 2",
+    "a hash that is not of the seal": "update bds.seals s set hash = k.hash from kept k where s.last_id = 2 and k.last_id = 2",
+}
+
+
+@pytest.mark.parametrize("fake", FAKED)
+def test_a_head_that_stands_outside_the_chain_is_not_contained(
+    operator: Operator, bds: Callable[..., tuple[int, str]], tmp_path: Path, fake: str
+) -> None:
+    operator.company("acme")
+    for code in ("a", "b"):
+        operator.write("acme", "insert into data.units (code, name) values (%s, 'U')", (code,))
+        operator.connection.execute("select bds.maintain(seal_age => '0')")
+    kept = tmp_path / "heads.jsonl"
+    kept.write_text(bds("--print-heads")[1])
+    assert bds("--head", str(kept))[0] == 0
+    operator.connection.execute(
+        "create temp table kept as select * from bds.seals where log = 'changes'; delete from bds.seals where log = 'changes';"
+        "delete from bds.seal_positions; select bds.maintain(seal_age => '0')"
+    )
+    operator.connection.execute(FAKED[fake].encode())
+    [problem] = json.loads(bds("--head", str(kept), "--json")[1])["problems"]
+    assert problem["object"] == "bds.changes 1-2" and "its log was rebuilt" in problem["detail"]
+
+
+def test_a_company_without_its_clock_is_told(operator: Operator, bds: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    operator.company("acme")
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    operator.connection.execute("select bds.maintain(seal_age => '0')")
+    kept = tmp_path / "heads.jsonl"
+    kept.write_text(bds("--print-heads")[1])
+    operator.connection.execute("set session_replication_role = replica; delete from bds.clocks where company_id = 'acme'")
+    [problem] = json.loads(bds("--deep", "--json")[1])["problems"]
+    assert (problem["kind"], problem["company_id"], problem["object"]) == ("log altered", "acme", "bds.clocks")
+    operator.connection.execute("delete from bds.seal_positions")
+    clock, head = json.loads(bds("--head", str(kept), "--json")[1])["problems"]
+    assert clock == problem and "no company of this id lives here" in head["detail"]
+
+
 HEAD = json.dumps({"company": "acme", "version": 1, "hash": "0" * 64}).encode()
 NO_HEADS: list[tuple[bytes, str]] = [
     (b"", "an object of JSON"),

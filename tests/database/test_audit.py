@@ -437,6 +437,17 @@ def test_a_record_names_the_actor_the_login_and_the_caller(connection: psycopg.C
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "caller", ["1e5000", "[" * 999 + "]" * 999, '"x"', "null", '{"user": {"a": "b"}}', '{"user": 1e5000}', '{"user": ["x"]}']
+)
+def test_a_caller_that_is_not_an_object_of_texts_is_not_recorded(connection: psycopg.Connection[Any], caller: str) -> None:
+    with connection.transaction(force_rollback=True):
+        connection.execute("select bds.set_context('acme')")
+        connection.execute("select set_config('bds.caller', %s, true)", (caller,))
+        connection.execute(PUT_MAPPER.encode())
+        assert connection.execute("select detail ? 'caller' from bds.audit where id is null").fetchall() == [(False,)]
+
+
 def test_ids_follow_the_commits_without_gaps_and_an_open_transaction_keeps_nobody_waiting(
     operator: Operator, connect: Callable[..., psycopg.Connection[Any]]
 ) -> None:

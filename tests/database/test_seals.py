@@ -193,6 +193,30 @@ def test_an_erasure_does_not_hide_what_was_altered_before(operator: Operator) ->
     assert verified(operator) == [("altered", 1, 4), ("erased", 5, 8), ("erased", 9, 12)]
 
 
+KEEP = """
+    create temp table kept_seals on commit drop as select * from bds.seals where log = 'changes';
+    create temp table kept_log on commit drop as select * from bds.change_log;
+"""
+PUT_BACK = """
+    update bds.seals s set key = k.key, content_hash = k.content_hash from kept_seals k
+    where (s.company_id, s.log, s.first_id) = (k.company_id, k.log, k.first_id);
+    update bds.change_log l set old = k.old, row_hash = k.row_hash from kept_log k where (l.company_id, l.id) = (k.company_id, k.id);
+"""
+ERASE = "select bds.erase('acme', 'customers', 1, '{email}');"
+UNERASED = [("altered", 1, 4), ("altered", 5, 8), ("altered", 9, 12)]
+
+
+@pytest.mark.parametrize("before", ["", "update bds.change_log set transaction_id = '1' where company_id = 'acme';"])
+def test_an_erasure_that_is_undone_is_a_fault(operator: Operator, before: str) -> None:
+    """Also of records that were not as they were sealed when they were erased: the audit then leads from something else."""
+    with operator.connection.transaction():
+        operator.connection.execute((KEEP + before + ERASE + PUT_BACK).encode())
+        undo = "update bds.change_log l set transaction_id = k.transaction_id from kept_log k where (l.company_id, l.id) = (k.company_id, k.id)"
+        operator.connection.execute(undo.encode())
+    assert operator.rows("select from bds.changes where company_id = 'acme' and row_id = 1 and old ->> 'email' = '1@a'") != []
+    assert [row for row in verified(operator) if row[0] != "erased"] == UNERASED
+
+
 DETACH = "alter table bds.change_log detach partition bds.change_log_2020_01"
 
 
@@ -333,6 +357,97 @@ def test_a_month_that_is_made_anew_was_dropped_by_hand(operator: Operator) -> No
     operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
     seal(operator)
     assert verified(operator) == [("expired", 1, 4), ("expired", 5, 8), ("expired", 9, 12)]
+
+
+ARCHIVE = "select bds.set_retention('2 years', archive => true)"
+
+
+def begin_unsealed_in_2020(operator: Operator) -> None:
+    """acme's changes 1-4 become those of January 2020, of which none is sealed and one is missing."""
+    age(operator, "2020_01", "company_id = 'acme' and id < 5")
+    operator.connection.execute("delete from bds.seals where log = 'changes'; delete from bds.seal_positions where log = 'changes'")
+    operator.connection.execute("delete from bds.change_log where company_id = 'acme' and id = 3")
+    assert verified(operator) == [("unsealed", 1, 2), ("missing", 3, 3), ("unsealed", 4, 12)]
+
+
+@NO_MONTHS
+@pytest.mark.parametrize(("leave", "table"), [(ARCHIVE, "change_archive_2020_01"), (DETACH, "change_log_2020_01")])
+def test_what_was_missing_before_its_month_left_the_log_unsealed_stays_missing(operator: Operator, leave: str, table: str) -> None:
+    begin_unsealed_in_2020(operator)
+    operator.connection.execute(leave.encode())
+    maintain(operator)
+    left = [("expired", 1, 2), ("missing", 3, 3), ("expired", 4, 4)]
+    assert verified(operator) == [*left, ("unsealed", 5, 12)]
+    seal(operator)
+    assert verified(operator) == left, "between seals, too"
+    if leave == ARCHIVE:
+        copied(operator)
+        assert verified(operator) == left, "a copy excuses nothing"
+    operator.connection.execute(f"drop table bds.{table}".encode())
+    assert verified(operator) == [("expired", 1, 4)]
+    copied(operator)
+    assert verified(operator) == [("expired", 1, 4)]
+
+
+@NO_MONTHS
+def test_a_copy_lacks_unsealed_changes_of_a_detached_month(operator: Operator, connect: Callable[..., Any]) -> None:
+    begin_unsealed_in_2020(operator)
+    operator.connection.execute(DETACH.encode())
+    content = dumped(operator)
+    operator.delete_company("acme")
+    operator.connection.execute("drop table bds.change_log_2020_01; select bds_change_log.make_month('2020-01-01Z')")
+    restored(operator, content)
+    assert verified(operator) == [("expired", 1, 4), ("unsealed", 5, 12)]
+
+
+@NO_MONTHS
+@pytest.mark.parametrize("leave", [ARCHIVE.replace(", archive => true", ""), "drop table bds.change_log_2020_01"])
+def test_a_record_among_those_that_have_expired_unsealed_is_added(operator: Operator, leave: str) -> None:
+    begin_unsealed_in_2020(operator)
+    operator.connection.execute(leave.encode())
+    maintain(operator)
+    assert verified(operator) == [("expired", 1, 4), ("unsealed", 5, 12)]
+    operator.connection.execute(INSERT.format("now()", 2).encode())
+    assert verified(operator) == [("expired", 1, 1), ("added", 2, 2), ("expired", 3, 4), ("unsealed", 5, 12)]
+
+
+@NO_MONTHS
+def test_a_detached_month_stands_under_another_name(operator: Operator) -> None:
+    begin_in_2020(operator)
+    archive(operator)
+    operator.connection.execute(
+        "alter table bds.change_archive detach partition bds.change_archive_2020_01;"
+        "alter table bds.change_archive_2020_01 rename to foo"
+    )
+    assert verified(operator) == []
+    operator.connection.execute("delete from bds.foo where company_id = 'acme'")
+    assert verified(operator) == [("missing", 1, 4)]
+    operator.connection.execute("drop table bds.foo")
+    assert verified(operator) == [("expired", 1, 4)]
+
+
+NO_MONTH = {
+    "of another owner": "create table bds.copy (like {} including constraints)",
+    "with other columns": "create table bds.copy (like {} including constraints); alter table bds.copy drop column id, owner to bds_owner",
+    "with a column of another type": "create table bds.copy (like {} including constraints);"
+    " alter table bds.copy alter old type text, owner to bds_owner",
+    "that its owner may not read": "create table bds.copy (like {} including constraints); alter table bds.copy owner to bds_owner;"
+    " revoke all on bds.copy from bds_owner",
+}
+
+
+@NO_MONTHS
+@pytest.mark.parametrize("kind", NO_MONTH)
+def test_a_table_that_only_looks_like_a_month_is_told_and_stops_nobody(operator: Operator, kind: str) -> None:
+    [(month,)] = operator.rows("select tableoid::regclass::text from bds.change_log limit 1")
+    problems = "select kind, object from bds.problems where object = 'bds.copy'"
+    operator.connection.execute(NO_MONTH[kind].format(month).encode())
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    operator.connection.execute("update bds.seal_positions set verified_at = null")
+    assert operator.rows("select problem from bds.maintain(seal_age => '0') where problem is not null") == []
+    operator.connection.execute(ERASE.encode())
+    assert [row[0] for row in verified(operator)] == ["erased"] * 3
+    assert operator.rows(problems) == [("misplaced table", "bds.copy")]
 
 
 def dumped(operator: Operator) -> bytes:
@@ -498,6 +613,9 @@ TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {  # of the change
     "records beyond the clock": (f"{INSERT.format('now()', 13)}; {INSERT.format('now()', 20)}", [("added", 13, 20)]),
     "the clock": ("update bds.clocks set last_id = 20 where company_id = 'acme'", [("missing", 13, 20)]),
     "the clock, back": ("update bds.clocks set last_id = 10 where company_id = 'acme'", [("added", 11, 12)]),
+    "the clock, to its end": (
+        "update bds.clocks set last_id = 4611686018427387903 where company_id = 'acme'", [("missing", 13, 4611686018427387903)]
+    ),
     "the last seal": (DELETE.format("seals", "log = 'changes' and first_id = 9"), [("chain", 9, 12), ("unsealed", 9, 12)]),
     "every seal": (DELETE.format("seals", "log = 'changes'"), [("chain", 1, 12), ("unsealed", 1, 12)]),
     "every seal and record": (
@@ -545,6 +663,18 @@ TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {  # of the change
             ("erase", '{"seals": [{"first_id": true, "before": "x", "after": null}]}'),
         )
     },
+    **{
+        f"an act that is noted with {detail[:30]}": (act(action, "changes", detail), said)
+        for action, detail, said in (
+            ("erase", '{"caller": 1e5000, "seals": [{"first_id": 1e5000}, {"first_id": -1e-5000}]}', []),
+            ("erase", '{"seals": [{"first_id": 5.00000000000000000000001}]}', []),
+            ("erase", '{"seals": [{"first_id": 5.0, "before": "x"}]}', [("altered", 5, 8)]),
+            ("erase", f'{{"caller": {"[" * 2000}{"]" * 2000}}}', []),
+            ("expire", '{"first_id": 1e5000, "last_id": 1e5001}', []),
+            ("expire", '{"first_id": 1.0, "last_id": 1.5e0, "month": [1e5000]}', []),
+        )
+    },
+    "an act of a far time": (act("erase", "changes", "{}").replace("clock_timestamp()", "'20000-01-01'"), []),
     "an erasure that is noted as an expiry": (
         "select bds.erase('acme', 'customers', 1, '{email}'); set constraints all immediate;"
         "update bds.company_audit set action = 'expire' where action = 'erase'",
@@ -566,6 +696,10 @@ AUDIT_TAMPERED: dict[str, tuple[str, list[tuple[str, int, int]]]] = {
     "every record": (DELETE.format("company_audit", "true"), [("missing", 1, 1), ("missing", 2, 2)]),
     "every record and seal": (
         DELETE.format("company_audit", "true") + DELETE.format("seals", "true"), [("chain", 1, 2), ("missing", 1, 2)]
+    ),
+    "nothing, with a number and a depth that Python does not read": (
+        act("erase", "changes", '{"caller": 1e5000}') + act("erase", "changes", f'{{"caller": {"[" * 2000}{"]" * 2000}}}'),
+        [("unsealed", 3, 4)],
     ),
     "what expired changes do not excuse": (
         DELETE.format("company_audit", "id = 1") + FORGET + expiry('"first_id": 1, "last_id": 8'),
@@ -668,6 +802,63 @@ def test_no_time_of_sealing_or_verifying_is_infinite(shared_operator: Operator, 
 def test_no_position_is_one_after_which_none_can_be_computed(shared_operator: Operator, column: str, value: str) -> None:
     with pytest.raises(psycopg.errors.CheckViolation), shared_operator.connection.transaction():
         shared_operator.connection.execute(f"update bds.seal_positions set {column} = {value}".encode())
+
+
+@pytest.mark.parametrize("change", [
+    "clocks set last_id = -1", "clocks set last_id = 4611686018427387904",
+    "change_months set first_id = 0", "change_months set first_id = 9223372036854775807",
+])  # fmt: skip
+def test_no_id_of_a_clock_or_month_is_one_with_which_none_can_be_computed(shared_operator: Operator, change: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation), shared_operator.connection.transaction():
+        shared_operator.connection.execute(f"update bds.{change} where company_id = 'beta'".encode())
+
+
+def test_a_company_that_cannot_be_verified_is_told_and_stops_no_other(operator: Operator) -> None:
+    operator.connection.execute(
+        "alter table bds.clocks drop constraint if exists ids_go_on;"
+        "update bds.clocks set last_id = 9223372036854775807 where company_id = 'acme';"
+        "update bds.change_log set actor = 'x' where company_id = 'beta' and id = 1;"
+        "update bds.seal_positions set verified_at = null"
+    )
+    problems = (
+        "select company_id, object, detail ~ 'it cannot be verified: 22003' from bds.problems where kind = 'log altered' order by 1"
+    )
+    told = [("acme", "bds.changes 1-12", True), ("beta", "bds.changes 1-4", False)]
+    assert verify_due(operator) > 0 and operator.rows(problems) == told
+    operator.connection.execute("delete from bds.seal_findings")
+    operator.rows("select bds_service.verify_sealed(c) from unnest(array['acme', 'beta']) c")
+    assert operator.rows(problems) == told
+    operator.connection.execute("update bds.clocks set last_id = 12 where company_id = 'acme'")
+    operator.rows("select bds_service.verify_sealed('acme')")
+    assert operator.rows(problems) == told[1:]
+
+
+def test_a_position_beyond_the_last_seal_begins_anew(operator: Operator) -> None:
+    operator.connection.execute(CHANGE.format("actor = 'x'").encode())
+    operator.connection.execute("update bds.seal_positions set verified_at = null, verified_id = 9223372036854775806")
+    assert verify_due(operator) > 0
+    assert operator.rows("select company_id, kind, first_id from bds.seal_findings") == [("acme", "altered", 5)]
+
+
+def test_ranges_that_hardly_end_are_told_of_each_company(operator: Operator) -> None:
+    operator.connection.execute(
+        "update bds.seals set last_id = 9223372036854775806 where log = 'changes' and hash in (select (bds.log_head(c.id)).hash"
+        " from bds.companies c); update bds.seal_positions set verified_at = null"
+    )
+    assert verify_due(operator) > 0
+    found = [("acme", "chain", 9), ("beta", "chain", 1)]
+    assert operator.rows("select company_id, kind, first_id from bds.seal_findings order by 1") == found
+    assert operator.rows("select sum(bds_service.verify_sealed(c)) > 0 from unnest(array['acme', 'beta']) c") == [(True,)]
+
+
+def test_an_erasure_under_way_keeps_no_other_company_from_being_verified(operator: Operator, connect: Callable[..., Any]) -> None:
+    operator.connection.execute("update bds.change_log set actor = 'x' where company_id = 'beta' and id = 1")
+    operator.connection.execute("update bds.seal_positions set verified_at = null")
+    eraser = connect()
+    with eraser.transaction():
+        eraser.execute(ERASE)
+        assert verify_due(operator) > 0
+    assert operator.rows("select company_id from bds.seal_findings") == [("beta",)]
 
 
 def test_a_time_in_the_future_ends_neither_verifying_nor_sealing(operator: Operator) -> None:
