@@ -34,8 +34,9 @@ WRITE = "update data.products set price = coalesce(price, 0) + 1 where company_i
 
 def measure_divided(where: Place) -> Iterator[Result]:
     """Statements and records a second."""
-    with _database(where.url, None) as whole, _database(where.url, cluster.SHARDS) as divided:
-        yield from _compare("divided", divided, whole)
+    for shards in (cluster.SHARDS, 4 * cluster.SHARDS):
+        with _database(where.url, None) as whole, _database(where.url, shards) as divided:
+            yield from _compare(f"divided into {shards}", divided, whole)
 
 
 def measure_citus(_: Place) -> Iterator[Result]:
@@ -45,7 +46,7 @@ def measure_citus(_: Place) -> Iterator[Result]:
         say("citus: skipped, because BDS_TEST_CITUS_URL names no cluster")
         return
     with _database(url, None) as whole, _database(url, cluster.SHARDS, of_citus=True) as placed:
-        yield from _compare("citus", placed, whole)
+        yield from _compare(f"citus, {cluster.SHARDS} shards", placed, whole)
     yield from rebalance.measure(url)
 
 
@@ -63,7 +64,7 @@ def _compare(name: str, ours: str, floor: str) -> Iterator[Result]:
                 took = timed(run, url, round)[0]
                 if round:
                     taken.append(took)
-        note = f"{cluster.SHARDS} shards, {ROWS:,} products; floor: whole tables of the same server"
+        note = f"{ROWS:,} products; floor: whole tables of the same server"
         yield rate(f"{name}, {work}", "1/s", amount, *times, note)
 
 
