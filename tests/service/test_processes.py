@@ -201,13 +201,15 @@ def test_a_process_that_ends_is_replaced_before_its_work_ends(database_url: str,
     many_units(operator)
     with serve(database_url, key, "--processes", "2") as served:
         before = served.children("bds http")
-        streams = [served.stream() for _ in range(6)]  # each process has some of them, and cannot end until they are read
+        streams = [served.stream() for _ in range(6)]
+        while not all(connected(each) for each in before):  # each process has some of them, and cannot end until they are read
+            streams.append(served.stream())
         for each in before:
             os.kill(each, signal.SIGTERM)
         wait_until(lambda: len(served.children("bds http")) == 4)
         wait_until(lambda: len(served.answering(20)) == 2)
         assert set(before) <= set(served.children("bds http"))
-        assert [len(json.loads(stream.read())["units"]) for stream in streams] == [30000] * 6
+        assert [len(json.loads(stream.read())["units"]) for stream in streams] == [30000] * len(streams)
         wait_until(lambda: not set(before) & set(served.children("bds http")))
         assert served.stop() == 0
     assert not [line for line in served.log if '"error"' in line]
@@ -286,6 +288,11 @@ def test_processes_that_cannot_start_end_the_service(database_url: str) -> None:
     ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1 and "Traceback" not in ended.stderr
     assert "could not start: exit code 1" in ended.stderr
+
+
+def connected(process: int) -> bool:
+    """Whether a client is connected to a process."""
+    return any(each.status == psutil.CONN_ESTABLISHED for each in psutil.Process(process).net_connections("tcp"))
 
 
 def many_units(operator: Operator) -> None:

@@ -13,7 +13,11 @@ from tests.database.aging import age
 from tests.webhooks.conftest import Queue
 
 ELSEWHERE = {
-    "is being copied here: its clock arrives last": "delete from bds.clocks where company_id = 'acme'",
+    "is being copied here: its clock arrives last": """
+        delete from bds.clocks where company_id = 'acme';
+        insert into bds.places (name, url) values ('west', 'postgresql://west.example/bds');
+        select bds_operation.note_place('acme', 'west', 'west', 'home', 'copying')
+    """,
     "has departed": "update bds.clocks set departed_at = now(), transaction_id = null where company_id = 'acme'",
 }
 
