@@ -110,6 +110,8 @@ def put_back(directory: Path, folder: Path, when: str) -> None:
     """Replace a server's files by the base backup, which is to recover to a time from the archive."""
     shutil.rmtree(directory)
     (folder / "base").rename(directory)
+    for lock in directory.glob(".s.PGSQL.*.lock"):  # of the server that was copied, whose socket is there
+        lock.unlink()
     with (directory / "postgresql.auto.conf").open("a") as settings:
         settings.write(f"restore_command = 'cp {folder}/archive/%f %p'\nrecovery_target_time = '{when}'\n")
         settings.write("recovery_target_action = promote\narchive_mode = off\n")
@@ -191,10 +193,13 @@ async def observe(name: str, connections: int = CONNECTIONS) -> bool:
             await event.happens(place, seen)
             await asyncio.sleep(AFTER)
         lost, twice = place.counts(seen)
+        is_right = not ((lost and not event.loses) or twice or not all(map(event.answers, seen.answers)))
+        if not is_right:
+            print((place.folder / "service.log").read_text(), file=sys.stderr)
         seconds = seen.pause(began)
         total = sum(map(len, seen.acknowledged.values()))
     print(f"| {name} | {total} imports; {seen.others()} | {seconds:.1f} | {lost} | {twice} |", flush=True)
-    return not ((lost and not event.loses) or twice or not all(map(event.answers, seen.answers)))
+    return is_right
 
 
 def main() -> None:

@@ -291,6 +291,8 @@ def _to_service_error(error: Exception, request_id: str) -> ServiceError:
 
 def _is_transient(error: Exception) -> bool:
     """Whether trying again may succeed; not beyond a limit of PostgreSQL's, nor with a wrong configuration."""
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):  # from a server in recovery, which is soon promoted
+        return True
     if isinstance(error, psycopg.OperationalError):
         return (error.sqlstate or "")[:2] not in ("54", "58", "F0")
     return isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno in EXHAUSTED)

@@ -19,8 +19,9 @@ from psycopg.conninfo import make_conninfo
 from app.config import Config
 from app.database.pool.pools import Pool
 from app.database.pool.pulse import Pulse
+from tests.auth.client import ask
 from tests.servers import Own, own_server
-from tests.service.serving import PATIENCE, running, wait_until
+from tests.service.serving import PATIENCE, Reply, running, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -71,6 +72,29 @@ def test_connections_that_the_server_has_ended_are_replaced_before_use(own: Own)
         )
         wait_until(lambda: service.ask("/readyz", authorization=None).status == 200)
         assert [service.ask("/c/demo/units").status for _ in range(20)] == [200] * 20
+
+
+def test_a_write_on_a_server_in_recovery_is_to_be_tried_again(database_url: str) -> None:
+    with running(database_url) as service:
+        [(name,)] = service.operator.rows("select current_database()")
+
+        def recover(is_recovering: str) -> None:
+            service.operator.connection.execute(
+                f"alter database {name} set default_transaction_read_only = {is_recovering}".encode()
+            )
+            service.operator.rows(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            )
+            wait_until(lambda: service.ask("/readyz", authorization=None).status == 200)
+
+        def write() -> Reply:
+            return ask(service, "/api/demo/import", "POST", {"X-API-Key": service.key}, {"units": []})
+
+        recover("on")
+        refused = write()
+        assert (refused.status, refused.json["code"], refused.headers["Retry-After"]) == (503, "busy", "5"), refused.body
+        recover("off")
+        wait_until(lambda: write().status == 200)
 
 
 def test_requests_during_an_outage_fail_within_seconds(own: Own) -> None:
