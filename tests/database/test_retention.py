@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 Connect = Callable[..., "psycopg.Connection"]
 PARTITIONS = "select inhrelid::regclass::text from pg_inherits where inhparent = 'bds.{}'::regclass order by 1"
 NEW = "insert into data.units (code, name) values ('{}', 'x') returning id"
+INDEXES = "select indexrelid::bigint from pg_index where indrelid = '{month}'::regclass order by 1"
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +137,11 @@ def test_a_month_is_archived_if_the_operator_wants_that(acme: Operator) -> None:
     for id, month in enumerate(("2020_01", "2020_02"), 1):
         age(acme, month, f"id = {id}")
     before = acme.rows("select * from bds.change_log where id < 3 order by id")
+    indexes = acme.rows(INDEXES.format(month="bds.change_log_2020_01"))
     acme.connection.execute("select bds.set_retention('1 year', archive => true)")
     assert maintain(acme)["expire months of the log"] == 2
     assert partitions(acme, "change_archive") == ["bds.change_archive_2020_01", "bds.change_archive_2020_02"]
+    assert acme.rows(INDEXES.format(month="bds.change_archive_2020_01")) == indexes, "none is built while writers wait"
     assert acme.rows("select * from bds.change_archive order by id") == before
     assert acme.rows("select min(id), bds.first_change('acme') from bds.changes") == [(3, 3)]
     # changes of an archived month that come again are added to it
