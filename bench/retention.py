@@ -25,26 +25,26 @@ RECORDS = f"""
         {MONTH}, 0, '{{"total": 12.3400, "status": "open"}}'
     from generate_series(1, %(records)s) n
 """
-# What it takes with the month, and with what the operator has set before.
+EXPIRE = "select bds_change_log.expire_changes()"
+# What the operator has set before, what takes the month away, and who writes meanwhile.
 WAYS = {
-    "dropped": ("select bds.set_retention('1 year')", "select bds_change_log.expire_changes()"),
-    "archived": ("select bds.set_retention('1 year', archive => true)", "select bds_change_log.expire_changes()"),
-    "deleted": (f"select bds.set_retention('1 year', '{COMPANY}')", "select bds_change_log.expire_changes()"),
-    "deleted with its company": ("select", f"select bds.delete_company('{COMPANY}')"),
+    "dropped": ("select bds.set_retention('1 year')", EXPIRE, (COMPANY, OTHER)),
+    "archived": ("select bds.set_retention('1 year', archive => true)", EXPIRE, (COMPANY, OTHER)),
+    "deleted": (f"select bds.set_retention('1 year', '{COMPANY}')", EXPIRE, (COMPANY, OTHER)),
+    "deleted with its company": ("select", f"select bds.delete_company('{COMPANY}')", (OTHER,)),
 }
 
 
 def measure(place: Place, records: int) -> Iterator[Result]:
-    """Transactions a second of two writers, one of them of the company whose month it is."""
-    for way, (settings, statement) in WAYS.items():
+    """Transactions a second of two writers, one of them of the company whose month it is unless that is deleted, too."""
+    for way, (settings, statement, writers) in WAYS.items():
         with place.database(COMPANY, OTHER) as url:
             say(f"retention: {records:,} records that are {way}")
             fill(url, records)
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(settings.encode())
-                kept = () if way == "deleted with its company" else (COMPANY,)
-                alone, ours, seconds = beside(url, lambda: _expire(connection, statement), OTHER, *kept)  # noqa: B023
-        note = f"{records:,} records in {seconds:.1f} s; a writer beside: {times(ours)}; alone: {times(alone)}"
+                alone, ours, seconds = beside(url, lambda: _expire(connection, statement), *writers)  # noqa: B023
+        note = f"{records:,} records in {seconds:.1f} s; a writer beside: {described(ours)}; alone: {described(alone)}"
         yield rates(f"retention, a writer while a month is {way}", "commits/s", [1 / median(ours)], [1 / median(alone)], note)
 
 
@@ -102,7 +102,7 @@ def writing(url: str, companies: tuple[str, ...]) -> Iterator[list[tuple[float, 
             thread.join()
 
 
-def times(seconds: list[float]) -> str:
+def described(seconds: list[float]) -> str:
     """Median, 99 % and the longest, in milliseconds."""
     most = quantiles(seconds, n=100)[-1] if len(seconds) > 1 else seconds[0]
     return f"median {median(seconds) * 1e3:.1f} ms, p99 {most * 1e3:.1f}, longest {max(seconds) * 1e3:.1f}"
