@@ -74,6 +74,22 @@ def test_connections_that_the_server_has_ended_are_replaced_before_use(own: Own)
         assert [service.ask("/c/demo/units").status for _ in range(20)] == [200] * 20
 
 
+def test_small_imports_do_not_use_sessions_that_were_ended_while_idle(database_url: str) -> None:
+    with running(database_url) as service:
+
+        def write(code: str) -> int:
+            sent = {"units": [{"code": code, "name": code}]}
+            return ask(service, "/api/demo/import", "POST", {"X-API-Key": service.key}, sent).status
+
+        assert write("A") == 200
+        ended = service.operator.rows(
+            "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = current_database() "
+            "and pid <> pg_backend_pid() and state = 'idle'"
+        )
+        wait_until(lambda: service.ask("/readyz", authorization=None).status == 200)
+        assert ended and write("B") == 200
+
+
 def test_a_write_on_a_server_in_recovery_is_to_be_tried_again(database_url: str) -> None:
     with running(database_url) as service:
         [(name,)] = service.operator.rows("select current_database()")

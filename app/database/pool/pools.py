@@ -70,11 +70,16 @@ def configure(connection: psycopg.Connection[Any]) -> None:
     connection.execute(sql.SQL("select ") + sql.SQL(", ").join(calls))
 
 
-async def check_if_readable(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Raise psycopg.OperationalError if the server has ended an idle connection: only then has it sent something unasked."""
+def is_readable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether the server may have ended an idle connection: only then has it sent something unasked."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):
+    return bool(poll.poll(0))
+
+
+async def check_if_readable(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Raise psycopg.OperationalError if the server has ended an idle connection."""
+    if is_readable(connection):
         await AsyncConnectionPool.check_connection(connection)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg_pool import ConnectionPool
 
-from app.database.pool.pools import configure, parameters
+from app.database.pool.pools import configure, is_readable, parameters
 
 SIZE = 4  # sessions of a process; imports of one company run one after the other
 WAIT = 5.0  # seconds that an import waits for a session
@@ -34,6 +34,7 @@ class Writers:
             name="writers",
             kwargs={"autocommit": True, **parameters(url)},
             configure=_configure,
+            check=_check,
         )
 
     @contextlib.contextmanager
@@ -51,3 +52,8 @@ class Writers:
 def _configure(connection: psycopg.Connection[Any]) -> None:
     configure(connection)
     connection.execute("set role bds_writer")
+
+
+def _check(connection: psycopg.Connection[Any]) -> None:
+    if is_readable(connection):
+        ConnectionPool.check_connection(connection)
