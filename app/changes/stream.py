@@ -31,11 +31,15 @@ LAST = "Last-Event-ID"
 
 
 class Wish(NamedTuple):
-    """The request of a client.  after: None for changes from now on; target: the option that gives it."""
+    """The request of a client.
+
+    after: None for changes from now on; target: the option that gives it.  generation: of the company, as the client has sent it.
+    """
 
     filter: str
     after: Event | None
     target: str
+    generation: str | None
 
 
 def read_request(catalog: Catalog, options: Sequence[tuple[str, str]], headers: Mapping[str, str]) -> Wish:
@@ -43,16 +47,17 @@ def read_request(catalog: Catalog, options: Sequence[tuple[str, str]], headers: 
 
     Raises QueryError.
     """
-    given = by_name(options, ("filter", "after"))
+    given = by_name(options, ("filter", "after", "generation"))
     filter = given.get("filter", "").strip()
     condition(catalog, given.get("filter", ""))
     after = _id(given["after"], "after") if "after" in given else None
+    generation = given.get("generation")
     if not headers.get(LAST):
-        return Wish(filter, after, "after")
+        return Wish(filter, after, "after", generation)
     last = _id(headers[LAST], LAST)
     if after is not None and last.generation == after.generation and last.id < after.id:
         raise QueryError(f"{LAST} {last} is before after={after}: expected one of them", target="after")
-    return Wish(filter, last, LAST)
+    return Wish(filter, last, LAST, generation)
 
 
 def _id(text: str, target: str) -> Event:

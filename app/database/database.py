@@ -26,6 +26,7 @@ from app.database.pool.pools import Pool, parameters
 from app.database.pool.session import Row, Session, Value
 from app.database.servers.directory import HOME, REFRESH, Directory, Entry
 from app.database.servers.place import Place
+from app.database.servers.reads import require_generation
 from app.errors import ServiceError
 from app.tasks import cancel_and_wait, in_daemon
 
@@ -266,8 +267,14 @@ class Database:
         async with self.session(company):
             pass
 
+    async def check_generation(self, company: str, generation: str | None) -> None:
+        """Check the generation that the current request names, if it does; raises ServiceError as `meet` does."""
+        if generation is not None:
+            require_generation(generation)
+            await self.meet(company)
+
     def snapshot(self, company: str) -> AbstractAsyncContextManager[Session]:
-        """The same in a transaction with one snapshot for all of its statements."""
+        """The same as `session` in a transaction with one snapshot for all of its statements."""
         return self.place(company).readers.session(company, Pool.snapshot)
 
     def service(self) -> AbstractAsyncContextManager[Session]:

@@ -24,6 +24,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from app.database.database import Database
+from app.database.generations import Demand, check
 from app.database.pool.session import Session
 from app.errors import RETRY_AFTER, ServiceError
 from app.odata.plan import get_plan
@@ -228,6 +229,8 @@ class Batch:
         reading = Reading(self.database, inner, plan, key, self.streams, connection)
         await connection.execute("savepoint part")
         try:
+            if plan.request.generation is not None:
+                await check(connection, self.company, Demand(plan.request.generation))
             response = await unchanged(reading) if plan.is_stream else await answer(reading)
             if response is None:
                 headers, start, blocks = await open_rows(reading, connection)

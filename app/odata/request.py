@@ -85,6 +85,7 @@ class ODataRequest:
     page: int | None = None  # the greatest number of rows that the client prefers
     tracks: bool = False  # whether the client prefers a link to what changes later
     newest: bool = False  # whether the client takes OData 4.01
+    generation: str | None = None  # of the company, which the client knows
 
 
 def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping[str], *, extended: bool = False) -> ODataRequest:
@@ -106,7 +107,16 @@ def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping
     format = negotiate(headers.getall("Accept", ()), resource.kind)
     prefer = headers.getall("Prefer", ())
     tracks, newest = TRACK_CHANGES.search(",".join(prefer)) is not None, takes_newest(headers)
-    return ODataRequest(company, resource, format, options, path, catalog, past, read_page_size(prefer), tracks, newest)
+    page, generation = read_page_size(prefer), read_generation(options)
+    return ODataRequest(company, resource, format, options, path, catalog, past, page, tracks, newest, generation)
+
+
+def read_generation(options: Sequence[tuple[str, str]]) -> str | None:
+    """The generation that query options name.  Raises QueryError if there are two."""
+    given = [value for name, value in options if name == "generation"]
+    if len(given) > 1:
+        raise QueryError("generation is given twice", target="generation")
+    return given[0] if given else None
 
 
 def read_page_size(prefer: Sequence[str]) -> int | None:

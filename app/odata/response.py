@@ -93,6 +93,7 @@ async def respond(database: Database, request: web.Request, streams: Streams) ->
     # one catalog for the whole answer
     plan, key = await get_plan(database.catalog, request, extended=database.config.odata_extended)
     reading = Reading(database, request, plan, key, streams)
+    await database.check_generation(plan.company, plan.request.generation)
     if not plan.is_stream:
         return await answer(reading)
     return await unchanged(reading) or await _stream(reading)

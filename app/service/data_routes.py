@@ -109,8 +109,9 @@ async def audit_of_administration(request: web.Request) -> web.StreamResponse:
 
 async def change_stream(request: web.Request) -> web.StreamResponse:
     company, options = await require_read(request), urls.decode_query(request.rel_url.raw_path_qs)
-    start = stream.read_request(request.app[DATABASE].catalog, options, request.headers)
-    return await stream.respond(request.app[HUB], request, company, start, request.app[STREAMS].stall)
+    wish = stream.read_request(request.app[DATABASE].catalog, options, request.headers)
+    await request.app[DATABASE].check_generation(company, wish.generation)
+    return await stream.respond(request.app[HUB], request, company, wish, request.app[STREAMS].stall)
 
 
 async def index(request: web.Request) -> web.StreamResponse:

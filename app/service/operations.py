@@ -75,7 +75,7 @@ ROWS: Mapping[str, tuple[Schema, str]] = {
     "since": (WHEN, "what differs since a version, in records of another form (schema Difference); sort is then version or rowId"),
     "after": (WHOLE, "with since: the last record's value of the order"),
 }
-POSITION = {"X-BDS-Position": (WHOLE, "the id of a change that the answer must not be behind")}
+POSITION = {"X-BDS-Position": (TEXT, "the id of a change that the answer must not be behind")}
 SEEN = {"If-None-Match": (TEXT, "the entity tag of an earlier answer; 304 if nothing has changed")}
 MISSING = f"; not installed here: {', '.join(not_installed())}" if not_installed() else ""
 EXPORT: Mapping[str, tuple[Schema, str]] = {
@@ -131,7 +131,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Changes as server-sent events, as they commit",
         "read",
         {200: Answer("One event for each change", TEXT, "text/event-stream"), 410: Answer("Dropped by retention")},
-        query={"after": (WHOLE, "the id of the last change seen"), "filter": ROWS["filter"]},
+        query={"after": (TEXT, "the id of the last event seen"), "filter": ROWS["filter"]},
         headers={"Last-Event-ID": (TEXT, "the id of the last event seen")},
     ),
     ("GET", "/c/{company}/changesets"): Operation(

@@ -158,7 +158,7 @@ SCHEMAS: Mapping[str, Schema] = {
             "mapper": nullable(TEXT),
             "startedAt": TIME,
             "finishedAt": nullable(TIME),
-            "position": nullable(WHOLE),
+            "position": nullable(TEXT),
             "progress": ANYTHING,
             "entities": {"type": "object", "additionalProperties": ref("Counts")},
             "errorCount": WHOLE,

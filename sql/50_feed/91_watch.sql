@@ -132,11 +132,7 @@ begin
         'mapper': coalesce(to_json(import.mapper), 'null'),
         'startedAt': bds_service.api_time(import.started_at),
         'finishedAt': coalesce(to_json(bds_service.api_time(import.finished_at)), 'null'),
-        'position': coalesce(
-            case bds_impl.event_prefix(import.company_id)
-                when '' then to_json(import.position) else to_json(bds_impl.event_prefix(import.company_id) || import.position)
-            end, 'null'
-        ),
+        'position': coalesce(to_json(bds_impl.event_prefix(import.company_id) || import.position), 'null'),
         'progress': json_object(
             'bytes': import.bytes, 'records': import.records, 'done': import.done,
             'phase': case

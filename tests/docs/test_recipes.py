@@ -127,6 +127,23 @@ def test_a_copy_that_lost_its_place_is_made_anew(kitchen: Kitchen) -> None:
     assert kitchen.copied("units") == kitchen.served("units")
 
 
+def test_a_copy_that_saw_changes_that_were_lost_is_made_anew(kitchen: Kitchen) -> None:
+    kitchen.run("copy_rows.py", "units", "orders")
+    operator = kitchen.service.operator
+    assert operator.rows("select bds.after_restore()") == [(1,)]
+    write(operator, "update data.units set name = 'after it' where code = '8'")
+    kitchen.run("copy_rows.py", "units", "orders")
+    assert kitchen.copied("units") == kitchen.served("units"), "what is in common is known"
+    with sqlite3.connect(kitchen.folder / "copy.db") as copy:
+        [(last,)] = copy.execute("select last from position").fetchall()
+        assert last.startswith("2:")
+        copy.execute("update position set last = replace(last, '2:', '1:')")  # a change of before that is lost
+        copy.execute("update units set name = 'lost'")
+    copy.close()
+    kitchen.run("copy_rows.py", "units", "orders")
+    assert kitchen.copied("units") == kitchen.served("units")
+
+
 def test_the_search_finds_what_is_there_now(kitchen: Kitchen) -> None:
     assert len(kitchen.run("search.py", "hammer*").splitlines()) == 10
     write(kitchen.service.operator, "update data.products set name = 'wooden spoon' where code = 'P3'")

