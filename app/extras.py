@@ -26,7 +26,7 @@ class Extra:
     @property
     def command(self) -> str:
         """The command that installs it."""
-        return f"pip install '{NAME}[{self.name}]'"
+        return f"pip install --find-links dist '{NAME}[{self.name}]'"
 
 
 EXTRAS = {

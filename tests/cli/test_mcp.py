@@ -210,7 +210,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         main.main(["mcp"])
     assert ended.value.code == 2 and "expected --url URL" in capsys.readouterr().err
     assert main.main(["mcp", "--url", "http://127.0.0.1"]) == 2
-    assert "pip install 'business-data-service[mcp]'" in capsys.readouterr().err
+    assert "pip install --find-links dist 'business-data-service[mcp]'" in capsys.readouterr().err
 
 
 def test_what_cannot_be_sent_or_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
