@@ -83,13 +83,13 @@ def test_the_error_codes_of_records_are_documented_and_raised() -> None:
 @pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in ROUTES])
 def test_a_route_is_documented(method: str, path: str) -> None:
     if path.startswith("/api/odata"):
-        method, path = "GET", "/api/odata/{company}"
+        method, path = "GET", "/api/odata/{companyId}"
     shown = re.sub(r":\(.*?\)\[.*?\]\+\}", "}", path)
     assert f"`{method} {shown}`" in "".join(row[0] for row in rows("HTTP routes"))
 
 
 def test_no_route_is_documented_that_does_not_exist() -> None:
-    exist = {f"{method} {re.sub(r':.*?}$', '}', path)}" for method, path, _ in ROUTES} | {"GET /api/odata/{company}", "GET /"}
+    exist = {f"{method} {re.sub(r':.*?}$', '}', path)}" for method, path, _ in ROUTES} | {"GET /api/odata/{companyId}", "GET /"}
     shown = {route for row in rows("HTTP routes") for route in re.findall(r"`([A-Z]+ \S+)`", row[0])}
     assert shown <= exist
 
