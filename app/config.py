@@ -20,11 +20,13 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 DAY = 86_400  # seconds
 
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
-Amount = Annotated[float, Meta(ge=0, lt=1e9)]  # seconds, or days
+Amount = Annotated[float, Meta(ge=0, lt=1e9)]  # seconds
+Days = Annotated[float, Meta(ge=0, le=100_000)]  # or fractions of days
 Seconds = Annotated[int, Meta(ge=1, le=DAY)]
 Key = NewType("Key", str)
 Origin = Annotated[str, Meta(pattern=r"^https?://[a-z0-9._:\[\]-]+$")]
 NO_SETTINGS = ("BDS_TEST_", "BDS_SERVICE_", "BDS_PORT")  # of tests; and what Kubernetes sets for a Service named bds
+RENAMED = {"BDS_WEBHOOK_HISTORY": "it is called BDS_WEBHOOK_RETENTION, and 0 keeps deliveries for ever"}
 KEY_LENGTH = 32  # bytes, as many as the signatures made with it
 
 
@@ -72,14 +74,14 @@ class Config:
     statement_timeout: Seconds = setting("BDS_STATEMENT_TIMEOUT", 30, "seconds that a read may take to its first row")
     spool_max: Count = setting("BDS_SPOOL_MAX", 4 << 30, "bytes of answers that wait in temporary files for slow readers")
     import_max: Annotated[int, Meta(ge=1, le=1 << 62)] = setting("BDS_IMPORT_MAX", 16 << 30, "bytes of one feed, decompressed")
-    import_retention: Count = setting("BDS_IMPORT_RETENTION", 0, "days that reports of imports are kept; 0: forever")
+    import_retention: Days = setting("BDS_IMPORT_RETENTION", 0.0, "days that reports of imports are kept; 0: for ever")
     webhook_window: Amount = setting("BDS_WEBHOOK_WINDOW", 5.0, "seconds that a hook collects changes, from the first one")
     webhook_timeout: Amount = setting("BDS_WEBHOOK_TIMEOUT", 120.0, "seconds that a receiver has to answer")
     webhook_retry: tuple[Amount, ...] = setting(
         "BDS_WEBHOOK_RETRY", (60.0, 180.0, 540.0, 1620.0, 4860.0), "seconds after the 1st, 2nd, ... failure of a delivery"
     )
     webhook_penalty: Amount = setting("BDS_WEBHOOK_PENALTY", 3600.0, "seconds that a hook rests after a delivery's last failure")
-    webhook_disable_after: Amount = setting(
+    webhook_disable_after: Days = setting(
         "BDS_WEBHOOK_DISABLE_AFTER", 0.0, "days after which a hook that has only failed is disabled; 0: never"
     )
     webhook_allow_private: bool = setting("BDS_WEBHOOK_ALLOW_PRIVATE", False, "whether receivers may have private addresses")
@@ -96,7 +98,7 @@ class Config:
     metrics_token: str | None = setting(
         "BDS_METRICS_TOKEN", None, "a bearer token that gives access to /metrics from any address", secret=True
     )
-    webhook_history: Amount = setting("BDS_WEBHOOK_HISTORY", 30.0, "days that finished deliveries are kept")
+    webhook_retention: Days = setting("BDS_WEBHOOK_RETENTION", 30.0, "days that ended deliveries are kept; 0: for ever")
 
     @property
     def prepares(self) -> bool:
@@ -121,15 +123,22 @@ class Config:
         return cls(**values)
 
 
+def seconds_kept(days: float) -> float | None:
+    """The seconds of a retention in days; None for 0, which is for ever."""
+    return days * DAY or None
+
+
 def unknown_settings(environ: Mapping[str, str] = os.environ) -> list[str]:
     """A warning for each variable that looks like a setting and is none.
 
-    Raises ValueError for one that is so near to a setting that nothing else can be meant.
+    Raises ValueError for one that was renamed, or is so near to a setting that nothing else can be meant.
     """
     known, warnings = [each.metadata["name"] for each in fields(Config)], list[str]()
     for name in sorted(environ):
         if name in known or not name.startswith("BDS_") or name.startswith(NO_SETTINGS) or not environ[name]:
             continue
+        if name in RENAMED:
+            raise ValueError(f"{name}: no such setting; {RENAMED[name]}")
         if near := did_you_mean(name, known):
             raise ValueError(f"{ascii(name)[1:-1]}: no such setting{near}")
         warnings.append(f"{ascii(name)[1:-1]}: no such setting; the nearest is {nearest(name, known)[0]}")
@@ -188,4 +197,6 @@ def _expected(type: Any) -> str:
     if type is bool:
         return "true or false"
     number, bounds = get_args(type)[0], type.__metadata__[0]
-    return "a number from 0" if number is float else f"a whole number from {bounds.ge:,} to {bounds.le:,}"
+    if number is float:
+        return "a number from 0" if bounds.le is None else f"a number from {bounds.ge} to {bounds.le:,}"
+    return f"a whole number from {bounds.ge:,} to {bounds.le:,}"

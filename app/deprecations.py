@@ -17,7 +17,7 @@ LEAST = timedelta(days=183)  # from the deprecation to the end
 class Deprecation:
     """One deprecated thing.
 
-    what: a route as app/service/routes.py has it with its method (`GET /c/{company}/old`), a function (`bds.old`), which calls
+    what: a route as app/service/routes.py has it with its method (`GET /c/{companyId}/old`), a function (`bds.old`), which calls
     bds_impl.tell_deprecated with that name, a setting (`BDS_OLD`), or a command (`bds old`); version: the first one in which it is
     deprecated; since, until: its dates; instead: what to use.
     """

@@ -60,11 +60,11 @@ def _histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) 
     return _noted(Histogram(name, about, labels, buckets=buckets, registry=PROCESS))
 
 
-# the label `room` holds the area of app/wire/target.py
-requests = _counter("bds_http_requests", "Answered requests", "room", "method", "status")
-durations = _histogram("bds_http_request_duration_seconds", "From a request's head to its answer's end", SHORT, "room", "method")
-sent = _counter("bds_http_response_bytes", "Bytes of answers", "room")
-rows = _counter("bds_http_response_rows", "Rows in answers, of data and of the change log", "room")
+# the label `area` is that of app/wire/target.py
+requests = _counter("bds_http_requests", "Answered requests", "area", "method", "status")
+durations = _histogram("bds_http_request_duration_seconds", "From a request's head to its answer's end", SHORT, "area", "method")
+sent = _counter("bds_http_response_bytes", "Bytes of answers", "area")
+rows = _counter("bds_http_response_rows", "Rows in answers, of data and of the change log", "area")
 in_progress = _gauge("bds_http_requests_in_progress", "Requests in progress")
 refused_credentials = _counter("bds_refused_credentials", "Wrong credentials")
 
@@ -153,11 +153,11 @@ class RequestCounter:
         for request in waiting:
             method = request.method if request.method in METHODS else "other"
             alike[request.area, method, request.status].append(request)
-        for (room, method, status), each in alike.items():
-            requests.labels(room, method, str(status)).inc(len(each))
-            sent.labels(room).inc(sum(request.size for request in each))
-            rows.labels(room).inc(sum(request.rows for request in each))
-            _observe(durations.labels(room, method), [request.seconds for request in each])
+        for (area, method, status), each in alike.items():
+            requests.labels(area, method, str(status)).inc(len(each))
+            sent.labels(area).inc(sum(request.size for request in each))
+            rows.labels(area).inc(sum(request.rows for request in each))
+            _observe(durations.labels(area, method), [request.seconds for request in each])
 
 
 def _observe(histogram: Histogram, values: Sequence[float]) -> None:
@@ -247,7 +247,7 @@ class DatabaseCollector(Collector):
         hooks.add_metric(("resting",), self._backlog.resting_hooks)
         yield hooks
         yield GaugeMetricFamily(
-            "bds_imports_under_way", f"Unfinished imports, counted up to {QUEUE_LIMIT}", value=self._backlog.imports
+            "bds_imports_in_progress", f"Unfinished imports, counted up to {QUEUE_LIMIT}", value=self._backlog.imports
         )
         problems = GaugeMetricFamily("bds_problems", "Problems of the database, as bds doctor lists them", labels=("kind",))
         for kind, count in self._backlog.problems.items():

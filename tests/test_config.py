@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from app.config import Config, unknown_settings
+from app.config import RENAMED, Config, seconds_kept, unknown_settings
 from app.errors import MOST, distance
 
 
@@ -49,6 +49,7 @@ def test_a_wrong_value_is_named(name: str, value: str) -> None:
     [
         ("BDS_POOL_SIZE", "abc", "a whole number from 1 to 10,000"),
         ("BDS_WEBHOOK_WINDOW", "-1", "a number from 0"),
+        ("BDS_WEBHOOK_RETENTION", "1e6", "a number from 0 to 100,000"),
         ("BDS_WEBHOOK_RETRY", "1;2", "numbers from 0 separated by commas"),
         ("BDS_WEBHOOK_ALLOW_PRIVATE", "maybe", "true or false"),
         ("BDS_CORS_ORIGINS", "*", "origins such as https://app.example.com, in lower case, separated by commas"),
@@ -110,9 +111,23 @@ def test_a_misspelt_setting_is_an_error_that_names_the_right_one(name: str, near
 def test_an_unknown_setting_is_a_warning_that_names_the_nearest() -> None:
     others = ("BDS_TEST_X", "BDS_SERVICE_HOST", "BDS_PORT", "BDS_PORT_8080_TCP", "OTHER", "BDS_DATABASE_URL")
     assert unknown_settings(dict.fromkeys(others, "1") | {"BDS_WEBHOOK_WINDW": ""}) == []
-    assert unknown_settings({"BDS_WEBHOOK_HISTORY_DAYS": "1"}) == [
-        "BDS_WEBHOOK_HISTORY_DAYS: no such setting; the nearest is BDS_WEBHOOK_HISTORY"
+    assert unknown_settings({"BDS_WEBHOOK_RETENTION_DAYS": "1"}) == [
+        "BDS_WEBHOOK_RETENTION_DAYS: no such setting; the nearest is BDS_WEBHOOK_RETENTION"
     ]
+
+
+def test_a_renamed_setting_is_an_error_that_names_the_new_one() -> None:
+    for name, reason in RENAMED.items():
+        with pytest.raises(ValueError) as refused:
+            unknown_settings({name: "0"})
+        assert str(refused.value) == f"{name}: no such setting; {reason}"
+
+
+@pytest.mark.parametrize("name", ["import", "webhook"])
+def test_what_is_kept_is_kept_for_days_or_fractions_or_for_ever(name: str) -> None:
+    for text, seconds in (("0", None), ("0.5", 43_200), ("30", 2_592_000)):
+        config = Config.load({f"BDS_{name.upper()}_RETENTION": text})
+        assert seconds_kept(getattr(config, f"{name}_retention")) == seconds
 
 
 def test_no_two_settings_are_so_near_that_one_could_stand_for_the_other() -> None:

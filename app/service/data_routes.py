@@ -151,31 +151,31 @@ async def description(request: web.Request) -> web.StreamResponse:
 @with_current_catalog
 async def export(request: web.Request) -> web.StreamResponse:
     identity, names = await identity_of(request), request.match_info
-    app, company = request.app, names.get("company")
+    app, company = request.app, names.get("companyId")
     return await exports.respond(app[DATABASE], request, app[STREAMS], identity, company, names["entity"])
 
 
 @with_current_catalog
 async def export_difference(request: web.Request) -> web.StreamResponse:
     identity, app = await identity_of(request), request.app
-    return await exports.respond(app[DATABASE], request, app[STREAMS], identity, request.match_info["company"], None)
+    return await exports.respond(app[DATABASE], request, app[STREAMS], identity, request.match_info["companyId"], None)
 
 
 # method, path, handler; GET includes HEAD
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("*", ODATA + "/{path:(?s:.*)}", odata),
     ("*", ODATA, odata),
-    ("GET", "/c/{company}", index),
-    ("GET", "/c/{company}/changes", change_log),
-    ("GET", "/c/{company}/changes/stream", change_stream),
-    ("GET", "/c/{company}/changesets", change_sets),
-    ("GET", "/c/{company}/audit", audit_of_administration),
-    ("GET", "/c/{company}/diff", difference),
-    ("GET", "/c/{company}/{entity}", rows),
-    ("GET", "/c/{company}/{entity}/{id}", row),
-    ("GET", "/c/{company}/{entity}/{id}/history", row_history),
+    ("GET", "/c/{companyId}", index),
+    ("GET", "/c/{companyId}/changes", change_log),
+    ("GET", "/c/{companyId}/changes/stream", change_stream),
+    ("GET", "/c/{companyId}/changesets", change_sets),
+    ("GET", "/c/{companyId}/audit", audit_of_administration),
+    ("GET", "/c/{companyId}/diff", difference),
+    ("GET", "/c/{companyId}/{entity}", rows),
+    ("GET", "/c/{companyId}/{entity}/{id}", row),
+    ("GET", "/c/{companyId}/{entity}/{id}/history", row_history),
     ("GET", "/openapi.json", description),
-    ("GET", "/api/{company}/diff", export_difference),
-    ("GET", "/api/{company}/{entity:(?!(?:import|imports|mappers|revert|versions)$)[^{}/]+}", export),
+    ("GET", "/api/{companyId}/diff", export_difference),
+    ("GET", "/api/{companyId}/{entity:(?!(?:import|imports|mappers|revert|versions)$)[^{}/]+}", export),
     ("GET", "/api/{entity}", export),
 )

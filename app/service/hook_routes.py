@@ -69,26 +69,26 @@ async def deliveries(request: web.Request) -> web.StreamResponse:
 
 async def delivery(request: web.Request) -> web.StreamResponse:
     company, named = await require_hooks(request), request.match_info
-    return web.json_response(await registration.delivery(request.app[DATABASE], company, named["id"], named["delivery"]))
+    return web.json_response(await registration.delivery(request.app[DATABASE], company, named["id"], named["deliveryId"]))
 
 
 async def retry_delivery(request: web.Request) -> web.StreamResponse:
     company, named = await require_hooks(request), request.match_info
-    return web.json_response(await registration.retry(request.app[DATABASE], company, named["id"], named["delivery"]), status=202)
+    return web.json_response(await registration.retry(request.app[DATABASE], company, named["id"], named["deliveryId"]), status=202)
 
 
 # method, path, handler; GET includes HEAD
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
-    ("GET", "/c/{company}/hooks", list_hooks),
-    ("POST", "/c/{company}/hooks", create_hook),
-    ("GET", "/c/{company}/hooks/{id}", show_hook),
-    ("PATCH", "/c/{company}/hooks/{id}", update_hook),
-    ("DELETE", "/c/{company}/hooks/{id}", delete_hook),
-    ("POST", "/c/{company}/hooks/{id}/test", test_hook),
-    ("POST", "/c/{company}/hooks/{id}/secret", rotate_hook),
-    ("DELETE", "/c/{company}/hooks/{id}/rest", end_rest),
-    ("POST", "/c/{company}/hooks/{id}/replay", replay),
-    ("GET", "/c/{company}/hooks/{id}/deliveries", deliveries),
-    ("GET", "/c/{company}/hooks/{id}/deliveries/{delivery}", delivery),
-    ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry", retry_delivery),
+    ("GET", "/c/{companyId}/hooks", list_hooks),
+    ("POST", "/c/{companyId}/hooks", create_hook),
+    ("GET", "/c/{companyId}/hooks/{id}", show_hook),
+    ("PATCH", "/c/{companyId}/hooks/{id}", update_hook),
+    ("DELETE", "/c/{companyId}/hooks/{id}", delete_hook),
+    ("POST", "/c/{companyId}/hooks/{id}/test", test_hook),
+    ("POST", "/c/{companyId}/hooks/{id}/secret", rotate_hook),
+    ("DELETE", "/c/{companyId}/hooks/{id}/rest", end_rest),
+    ("POST", "/c/{companyId}/hooks/{id}/replay", replay),
+    ("GET", "/c/{companyId}/hooks/{id}/deliveries", deliveries),
+    ("GET", "/c/{companyId}/hooks/{id}/deliveries/{deliveryId}", delivery),
+    ("POST", "/c/{companyId}/hooks/{id}/deliveries/{deliveryId}/retry", retry_delivery),
 )

@@ -39,10 +39,10 @@ def _filled(route: str, names: Mapping[str, str], catalog: Catalog) -> str:
     if not names:
         return route
     kept = {}
-    if SLUG.fullmatch(company := names.get("company", "")):
-        kept["company"] = company
+    if SLUG.fullmatch(company := names.get("companyId", "")):
+        kept["companyId"] = company
     if "entity" not in names:
-        kept |= {name: names[name] for name in ("id", "delivery") if NUMBER.fullmatch(names.get(name, ""))}
+        kept |= {name: names[name] for name in ("id", "deliveryId") if NUMBER.fullmatch(names.get(name, ""))}
     elif names["entity"] in catalog:  # whose ids are values
         kept["entity"] = names["entity"]
     return _put(route, tuple(kept.items()))
@@ -61,7 +61,7 @@ def _odata_path(path: str, target: Target, catalog: Catalog) -> str:
     shown = [ODATA]
     if target.segment:
         version = "@{version}" if "@" in unquote(target.segment) else ""
-        shown.append((target.shown_company or "{company}") + version)
+        shown.append((target.shown_company or "{companyId}") + version)
     entity: Entity | None = None
     for number, segment in enumerate(segments):
         name, parenthesis, _ = (unquote(segment) if "%" in segment else segment).partition("(")

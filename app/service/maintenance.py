@@ -8,25 +8,26 @@ from typing import LiteralString
 
 import psycopg
 
+from app.config import seconds_kept
 from app.database.database import Database
 from app.database.servers.place import Place
 
 log = logging.getLogger("bds.maintenance")
 
 INTERVAL = 5.0  # seconds between two runs
-MAINTAIN: LiteralString = "select step, problem from bds.maintain(make_interval(days => %s)) where problem is not null"
+MAINTAIN: LiteralString = "select step, problem from bds.maintain(make_interval(secs => %s)) where problem is not null"
 
 
 async def run_maintenance(database: Database, interval: float = INTERVAL) -> None:
     """Maintain each place every `interval` seconds, forever; a step that fails is tried again the next time."""
-    await database.at_each_place(lambda place: _run(place, database.config.import_retention, interval))
+    await database.at_each_place(lambda place: _run(place, seconds_kept(database.config.import_retention), interval))
 
 
-async def _run(place: Place, retention: int, interval: float) -> None:
+async def _run(place: Place, kept: float | None, interval: float) -> None:
     while True:
         try:
             async with place.service() as connection:
-                cursor = await connection.execute(MAINTAIN, (retention or None,))
+                cursor = await connection.execute(MAINTAIN, (kept,))
                 for step, problem in await cursor.fetchall():
                     log.warning("maintenance: %s: %s", step, problem)
         except psycopg.Error as error:

@@ -70,7 +70,7 @@ def _describe(catalog: Catalog) -> dict[str, Any]:
         "info": {
             "title": "Business Data Service",
             "version": version("business-data-service"),
-            "description": "Everything outside OData, which describes itself at `/api/odata/{company}/$metadata`.",
+            "description": "Everything outside OData, which describes itself at `/api/odata/{companyId}/$metadata`.",
         },
         "paths": paths,
         "components": {
@@ -88,7 +88,7 @@ def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
     many = entity.name[0].upper() + entity.name[1:]
     about = entity.description or entity.name
     yield (
-        ("GET", f"/c/{{company}}/{entity.name}"),
+        ("GET", f"/c/{{companyId}}/{entity.name}"),
         Operation(
             f"list{many}",
             "Rows",
@@ -101,7 +101,7 @@ def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
     )
     yield from _of_row(entity, _name(entity))
     yield (
-        ("GET", f"/api/{{company}}/{entity.name}"),
+        ("GET", f"/api/{{companyId}}/{entity.name}"),
         Operation(
             f"export{many}", "Export", f"Export {entity.name}", "read", {200: FILE, 422: UNWRITABLE}, query=EXPORT, headers=POSITION
         ),
@@ -111,7 +111,7 @@ def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
 def _of_row(entity: Entity, one: str) -> Iterator[tuple[tuple[str, str], Operation]]:
     """The operations of the routes of one row.  one: the name of its schema."""
     yield (
-        ("GET", f"/c/{{company}}/{entity.name}/{{id}}"),
+        ("GET", f"/c/{{companyId}}/{entity.name}/{{id}}"),
         Operation(
             f"get{one}",
             "Rows",
@@ -123,7 +123,7 @@ def _of_row(entity: Entity, one: str) -> Iterator[tuple[tuple[str, str], Operati
         ),
     )
     yield (
-        ("GET", f"/c/{{company}}/{entity.name}/{{id}}/history"),
+        ("GET", f"/c/{{companyId}}/{entity.name}/{{id}}/history"),
         Operation(
             f"history{one}",
             "Rows",
@@ -143,9 +143,8 @@ def _operation(catalog: Catalog, path: str, operation: Operation) -> dict[str, A
         {"name": name, "in": "path", "required": True, "schema": schemas.get(name, TEXT)} for name in PATH_PARAMETER.findall(path)
     ]
     for where, given in (("query", operation.query), ("header", operation.headers)):
-        required = ("export",) if "export" in given else ()
         parameters += [
-            {"name": name, "in": where, "required": name in required, "schema": schema, "description": about}
+            {"name": name, "in": where, "required": where == "query" and name in operation.needed, "schema": schema, "description": about}
             for name, (schema, about) in given.items()
         ]
     found: dict[str, Any] = {
@@ -157,11 +156,11 @@ def _operation(catalog: Catalog, path: str, operation: Operation) -> dict[str, A
         "security": [{name: []} for name in SCHEMES] if operation.scope else [],
     }
     found["responses"]["default"] = {"$ref": "#/components/responses/problem"}
-    if operation.scope not in ("", "user", "administrator"):
+    if operation.scope not in ("", "any", "user", "administrator"):
         found["description"] = f"An API key needs the scope `{operation.scope}`.{PROPOSALS if operation.scope == 'propose' else ''}"
     if operation.body:
         content = {media_type: {"schema": schema} for media_type, schema in operation.body.items()}
-        found["requestBody"] = {"required": True, "content": content}
+        found["requestBody"] = {"required": operation.needs_body, "content": content}
     return found
 
 

@@ -26,8 +26,9 @@ class Answer:
 class Operation:
     """One route.
 
-    scope: that a key needs; "" for routes that need no credentials, user or administrator for those that take no key.  query,
-    headers: schema and description of each parameter, by name.  body: media types with their schemas.  answers: by status.
+    scope: that a key needs; "" for routes that need no credentials, any for those that every key opens, user or administrator for
+    those that take no key.  query, headers: schema and description of each parameter, by name.  needed: parameters of the query
+    that a request must have.  body: media types with their schemas.  answers: by status.
     """
 
     id: str
@@ -38,6 +39,8 @@ class Operation:
     query: Mapping[str, tuple[Schema, str]] = field(default_factory=dict)
     headers: Mapping[str, tuple[Schema, str]] = field(default_factory=dict)
     body: Mapping[str, Schema] | None = None
+    needs_body: bool = True
+    needed: tuple[str, ...] = ("export",)
 
 
 KEY: Mapping[str, tuple[Schema, str]] = {
@@ -113,19 +116,19 @@ NOTHING = Answer("Done")
 
 # by method and path as in ROUTES
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
-    ("GET", "/c/{company}"): Operation(
+    ("GET", "/c/{companyId}"): Operation(
         "getIndex", "Changes", "The entities of the company, with links", "read", {200: Answer("The index", ref("Index"))}
     ),
-    ("GET", "/c/{company}/changes"): Operation(
+    ("GET", "/c/{companyId}/changes"): Operation(
         "listChanges",
         "Changes",
         "The change log, by id",
         "read",
         {200: Answer("A page", page(ref("Change"))), 410: Answer("Dropped by retention")},
-        query={**ROWS, **GENERATION},
+        query={**{name: ROWS[name] for name in ("filter", "sort", "limit")}, **GENERATION},
         headers={**POSITION, **SEEN},
     ),
-    ("GET", "/c/{company}/changes/stream"): Operation(
+    ("GET", "/c/{companyId}/changes/stream"): Operation(
         "streamChanges",
         "Changes",
         "Changes as server-sent events, as they commit",
@@ -134,7 +137,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         query={"after": (TEXT, "the id of the last event seen"), "filter": ROWS["filter"]},
         headers={"Last-Event-ID": (TEXT, "the id of the last event seen")},
     ),
-    ("GET", "/c/{company}/changesets"): Operation(
+    ("GET", "/c/{companyId}/changesets"): Operation(
         "listChangeSets",
         "Changes",
         "What imports, reverts, sessions and transactions have changed, the latest first",
@@ -143,7 +146,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         query={"limit": LIMIT["limit"], "before": (WHOLE, "change sets whose lastId is less"), **GENERATION},
         headers={**POSITION, **SEEN},
     ),
-    ("GET", "/c/{company}/audit"): Operation(
+    ("GET", "/c/{companyId}/audit"): Operation(
         "listAudit",
         "Administration",
         "Who has changed keys, users, access, hooks, mappers, retention, places and registrations; for administrators",
@@ -152,19 +155,20 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         query={"limit": LIMIT["limit"], "before": (TEXT, "records whose `at` is earlier")},
         headers=SEEN,
     ),
-    ("GET", "/c/{company}/diff"): Operation(
+    ("GET", "/c/{companyId}/diff"): Operation(
         "countDifferences",
         "Changes",
         "How many rows of each entity differ between two versions",
         "read",
         {200: Answer("The counts", ref("DifferenceCounts")), 410: Answer("Dropped by retention")},
         query=SINCE,
+        needed=("since",),
         headers={**POSITION, **SEEN},
     ),
-    ("GET", "/c/{company}/hooks"): Operation(
+    ("GET", "/c/{companyId}/hooks"): Operation(
         "listHooks", "Webhooks", "List hooks", "hooks", {200: Answer("A page", page(ref("Hook")))}, query=LIMIT
     ),
-    ("POST", "/c/{company}/hooks"): Operation(
+    ("POST", "/c/{companyId}/hooks"): Operation(
         "createHook",
         "Webhooks",
         "Register a hook",
@@ -172,8 +176,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {201: Answer("The hook with its secret, which is shown once", ref("Hook"), headers=("Location",))},
         body={"application/json": ref("HookMembers")},
     ),
-    ("GET", "/c/{company}/hooks/{id}"): Operation("getHook", "Webhooks", "One hook", "hooks", {200: HOOK}),
-    ("PATCH", "/c/{company}/hooks/{id}"): Operation(
+    ("GET", "/c/{companyId}/hooks/{id}"): Operation("getHook", "Webhooks", "One hook", "hooks", {200: HOOK}),
+    ("PATCH", "/c/{companyId}/hooks/{id}"): Operation(
         "updateHook",
         "Webhooks",
         "Change some members of a hook",
@@ -181,11 +185,11 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: HOOK},
         body={"application/json": ref("HookMembers")},
     ),
-    ("DELETE", "/c/{company}/hooks/{id}"): Operation("deleteHook", "Webhooks", "Delete a hook", "hooks", {204: NOTHING}),
-    ("POST", "/c/{company}/hooks/{id}/test"): Operation(
+    ("DELETE", "/c/{companyId}/hooks/{id}"): Operation("deleteHook", "Webhooks", "Delete a hook", "hooks", {204: NOTHING}),
+    ("POST", "/c/{companyId}/hooks/{id}/test"): Operation(
         "testHook", "Webhooks", "Send a made-up change", "hooks", {202: Answer("Queued", record(deliveryId=UUID))}
     ),
-    ("POST", "/c/{company}/hooks/{id}/secret"): Operation(
+    ("POST", "/c/{companyId}/hooks/{id}/secret"): Operation(
         "rotateHookSecret",
         "Webhooks",
         "Create a new secret; the previous one signs for a day, too",
@@ -193,10 +197,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("The new secret", record(secret=TEXT))},
         query={"revoke": (TRUTH, "true: the old secret ends at once")},
     ),
-    ("DELETE", "/c/{company}/hooks/{id}/rest"): Operation(
+    ("DELETE", "/c/{companyId}/hooks/{id}/rest"): Operation(
         "endHookRest", "Webhooks", "End the rest of a hook; 409 if it does not rest", "hooks", {204: NOTHING}
     ),
-    ("POST", "/c/{company}/hooks/{id}/replay"): Operation(
+    ("POST", "/c/{companyId}/hooks/{id}/replay"): Operation(
         "replayHook",
         "Webhooks",
         "Send the changes between two versions that match the hook, in new deliveries",
@@ -207,7 +211,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         },
         body={"application/json": ref("Replay")},
     ),
-    ("GET", "/c/{company}/hooks/{id}/deliveries"): Operation(
+    ("GET", "/c/{companyId}/hooks/{id}/deliveries"): Operation(
         "listDeliveries",
         "Webhooks",
         "List deliveries with their attempts",
@@ -215,17 +219,17 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("A page", page(ref("Delivery")))},
         query=LIMIT,
     ),
-    ("GET", "/c/{company}/hooks/{id}/deliveries/{delivery}"): Operation(
+    ("GET", "/c/{companyId}/hooks/{id}/deliveries/{deliveryId}"): Operation(
         "getDelivery",
         "Webhooks",
         "One delivery with its body",
         "hooks",
         {200: Answer("The delivery", ref("Delivery"))},
     ),
-    ("POST", "/c/{company}/hooks/{id}/deliveries/{delivery}/retry"): Operation(
+    ("POST", "/c/{companyId}/hooks/{id}/deliveries/{deliveryId}/retry"): Operation(
         "retryDelivery", "Webhooks", "Send a delivery again", "hooks", {202: Answer("Queued", ref("Delivery"))}
     ),
-    ("POST", "/api/{company}/import"): Operation(
+    ("POST", "/api/{companyId}/import"): Operation(
         "import",
         "Import",
         "Import a document of desired values",
@@ -248,14 +252,14 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         },
         body=SOURCES,
     ),
-    ("GET", "/api/{company}/imports"): Operation(
+    ("GET", "/api/{companyId}/imports"): Operation(
         "listImports", "Import", "List imports", "propose", {200: Answer("A page", page(ref("ImportReport")))}, query=LIMIT
     ),
-    ("GET", "/api/{company}/imports/{id}"): Operation("getImport", "Import", "The report of an import", "propose", {200: REPORT}),
-    ("DELETE", "/api/{company}/imports/{id}"): Operation(
+    ("GET", "/api/{companyId}/imports/{id}"): Operation("getImport", "Import", "The report of an import", "propose", {200: REPORT}),
+    ("DELETE", "/api/{companyId}/imports/{id}"): Operation(
         "cancelImport", "Import", "Cancel an import", "import", {204: NOTHING, 409: Answer("It has ended")}
     ),
-    ("POST", "/api/{company}/imports/{id}/revert"): Operation(
+    ("POST", "/api/{companyId}/imports/{id}/revert"): Operation(
         "revertImport",
         "Import",
         "Undo an import or another change set, as an import of its own",
@@ -273,7 +277,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         },
         headers={"Prefer": (TEXT, "`respond-async`: answer at once"), **KEY},
     ),
-    ("GET", "/api/{company}/imports/{id}/errors"): Operation(
+    ("GET", "/api/{companyId}/imports/{id}/errors"): Operation(
         "listImportErrors",
         "Import",
         "All errors of an import, in the order of the document",
@@ -281,7 +285,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("A page", page(ref("RecordError")))},
         query=LIMIT,
     ),
-    ("POST", "/api/{company}/revert"): Operation(
+    ("POST", "/api/{companyId}/revert"): Operation(
         "revert",
         "Import",
         "Undo changes, as an import of its own: back to a version, a range, a change set; of entities, rows or an actor",
@@ -296,7 +300,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         headers={"Prefer": (TEXT, "`respond-async`: answer at once"), **KEY},
         body={"application/json": ref("RevertSelection")},
     ),
-    ("GET", "/api/{company}/versions"): Operation(
+    ("GET", "/api/{companyId}/versions"): Operation(
         "listVersions",
         "Versions",
         "List the names of versions",
@@ -304,10 +308,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("A page", page(ref("NamedVersion")))},
         query=LIMIT,
     ),
-    ("GET", "/api/{company}/versions/{name}"): Operation(
+    ("GET", "/api/{companyId}/versions/{name}"): Operation(
         "getVersion", "Versions", "The version of a name", "read", {200: Answer("The version", ref("NamedVersion"))}
     ),
-    ("PUT", "/api/{company}/versions/{name}"): Operation(
+    ("PUT", "/api/{companyId}/versions/{name}"): Operation(
         "putVersion",
         "Versions",
         "Give a version a name, or move the name to it",
@@ -317,18 +321,19 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             201: Answer("Created", ref("NamedVersion"), headers=("Location",)),
             410: Answer("The version is no longer kept"),
         },
-        body={"application/json": {"type": "object", "properties": {"version": WHEN, "at": TEXT}}},
+        body={"application/json": ref("VersionSelection")},
+        needs_body=False,
     ),
-    ("DELETE", "/api/{company}/versions/{name}"): Operation(
+    ("DELETE", "/api/{companyId}/versions/{name}"): Operation(
         "deleteVersion", "Versions", "Take a name from its version", "import", {204: NOTHING}
     ),
-    ("GET", "/api/{company}/mappers"): Operation(
+    ("GET", "/api/{companyId}/mappers"): Operation(
         "listMappers", "Mappers", "List mappers", "import", {200: Answer("A page", page(ref("Mapper")))}, query=LIMIT
     ),
-    ("GET", "/api/{company}/mappers/{name}"): Operation(
+    ("GET", "/api/{companyId}/mappers/{name}"): Operation(
         "getMapper", "Mappers", "The text of a mapper", "import", {200: Answer("The text", TEXT, "text/plain")}
     ),
-    ("PUT", "/api/{company}/mappers/{name}"): Operation(
+    ("PUT", "/api/{companyId}/mappers/{name}"): Operation(
         "putMapper",
         "Mappers",
         "Store a mapper",
@@ -336,8 +341,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {201: Answer("Created"), 204: Answer("Replaced")},
         body={"text/plain": TEXT},
     ),
-    ("DELETE", "/api/{company}/mappers/{name}"): Operation("deleteMapper", "Mappers", "Delete a mapper", "import", {204: NOTHING}),
-    ("POST", "/api/{company}/mappers/{name}/preview"): Operation(
+    ("DELETE", "/api/{companyId}/mappers/{name}"): Operation("deleteMapper", "Mappers", "Delete a mapper", "import", {204: NOTHING}),
+    ("POST", "/api/{companyId}/mappers/{name}/preview"): Operation(
         "previewMapper",
         "Mappers",
         "The first records of a source as an import document",
@@ -346,7 +351,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         query={"limit": ({"type": "integer", "minimum": 1, "default": 10}, "records of each collection")},
         body=SOURCES,
     ),
-    ("GET", "/api/{company}/diff"): Operation(
+    ("GET", "/api/{companyId}/diff"): Operation(
         "exportDifference",
         "Export",
         "Export what differs between two versions in all entities, as an import document",
@@ -357,6 +362,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             "export": EXPORT["export"],
             **SINCE,
         },
+        needed=("export", "since"),
         headers=POSITION,
     ),
     ("GET", "/api/{entity}"): Operation(
@@ -386,7 +392,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         body={"application/json": record(password=TEXT, newPassword=TEXT)},
     ),
     ("GET", "/openapi.json"): Operation(
-        "getDescription", "Operation", "This description", "read", {200: Answer("OpenAPI 3.1", ANYTHING)}
+        "getDescription", "Operation", "This description", "any", {200: Answer("OpenAPI 3.1", ANYTHING)}
     ),
     ("GET", "/healthz"): Operation(
         "getHealth", "Operation", "Whether the process is alive", "", {200: Answer("It is alive", record(status=TEXT))}

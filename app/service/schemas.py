@@ -102,7 +102,7 @@ SCHEMAS: Mapping[str, Schema] = {
     ),
     "Replay": record(("until", "generation"), since=WHEN, until=WHEN, generation=WHOLE),
     "Hook": record(
-        ("secret", "notices"),
+        ("secret", "problem"),
         id=UUID,
         entity=nullable(TEXT),
         url=TEXT,
@@ -111,6 +111,7 @@ SCHEMAS: Mapping[str, Schema] = {
         columns=nullable(array(TEXT)),
         allowInChangeSet=TRUTH,
         disabled=TRUTH,
+        problem=TEXT,
         createdAt=TIME,
         updatedAt=TIME,
         secret=TEXT,
@@ -219,6 +220,7 @@ SCHEMAS: Mapping[str, Schema] = {
             "generation": WHOLE,
         },
     ),
+    "VersionSelection": record(("version", "at", "generation"), version=WHEN, at=TEXT, generation=WHOLE),
     "NamedVersion": record(name=TEXT, version=WHOLE, at=nullable(TIME), createdAt=TIME, actor=TEXT),
     "Index": record(
         version=WHOLE,

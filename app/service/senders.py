@@ -52,29 +52,29 @@ def with_current_catalog(handler: Handler) -> Handler:
 async def require_read(request: web.Request) -> str:
     """The company of the path, which the sender may read.  Raises malformed_request, unauthorized or forbidden."""
     identity = await identity_of(request)
-    identity.require("read", request.match_info["company"])
-    return request.match_info["company"]
+    identity.require("read", request.match_info["companyId"])
+    return request.match_info["companyId"]
 
 
 async def require_hooks(request: web.Request, *, lists: bool = False) -> str:
     """The company of the path, whose hooks the sender may manage.  Raises as require_read; refuses a query unless `lists`."""
     identity = await identity_of(request)
-    identity.require("hooks", request.match_info["company"])
+    identity.require("hooks", request.match_info["companyId"])
     if not lists:
         urls.refuse_options(request.rel_url.raw_path_qs)
-    return request.match_info["company"]
+    return request.match_info["companyId"]
 
 
 async def require_import(request: web.Request) -> tuple[str, str]:
     """(company, actor) of a request that may import into the company of the path.  Raises as require_read."""
     identity = await identity_of(request)
-    identity.require("import", request.match_info["company"])
-    return request.match_info["company"], identity.actor
+    identity.require("import", request.match_info["companyId"])
+    return request.match_info["companyId"], identity.actor
 
 
 async def require_proposal(request: web.Request) -> tuple[str, Sender]:
     """The company of the path and the sender, which may import into it or at least propose to.  Raises as require_read."""
-    identity, company = await identity_of(request), request.match_info["company"]
+    identity, company = await identity_of(request), request.match_info["companyId"]
     if not identity.may("propose", company):
         identity.require("import", company)
     return company, Sender(identity.actor, not identity.may("import", company), identity.may("read", company))

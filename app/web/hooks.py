@@ -110,7 +110,7 @@ async def rotate(page: PageRequest) -> web.StreamResponse:
 async def retry(page: PageRequest) -> web.StreamResponse:
     await page.form()
     hook_id = page.path_variables["id"]
-    await registration.retry(page.database, page.company, hook_id, page.path_variables["delivery"])
+    await registration.retry(page.database, page.company, hook_id, page.path_variables["deliveryId"])
     return page.redirect(f"/hooks/{hook_id}", flash="retried")
 
 
@@ -143,7 +143,7 @@ async def show_delivery(page: PageRequest) -> web.StreamResponse:
     """A delivery with the rows that it is about, and the body that is sent."""
     named = page.path_variables
     hook = await registration.show(page.database, page.company, named["id"])
-    delivery = await registration.delivery(page.database, page.company, named["id"], named["delivery"])
+    delivery = await registration.delivery(page.database, page.company, named["id"], named["deliveryId"])
     return page.render(
         "delivery.html",
         hook=hook,

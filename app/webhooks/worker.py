@@ -22,7 +22,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from app import metrics
-from app.config import DAY
+from app.config import DAY, seconds_kept
 from app.database.catalog import Catalog
 from app.database.database import Database
 from app.database.pool.listening import RECONNECT
@@ -325,7 +325,7 @@ class Worker:
                 await self._call("select bds_service.release_leases(%s)", (json.dumps([delivery.key() for delivery in left]),))
 
     async def _forget(self) -> None:
-        kept = self._config.webhook_history * DAY
+        kept = seconds_kept(self._config.webhook_retention)
         rows = await self._call("select bds_service.forget_deliveries(make_interval(secs => %s))", (kept,))
         if not rows[0][0]:
             await asyncio.sleep(FORGET)

@@ -56,7 +56,7 @@ select * from (values
     ('bds.hook_states',       'company_id', 'company', true,  true,  true,  null,          null, 'as long as the hook'),
     ('bds.hook_queue',        'company_id', 'company', true,  true,  true,  null,          null, 'until it is in a delivery'),
     ('bds.deliveries',        'company_id', 'company', true,  true,  true,  null,          null,
-        'BDS_WEBHOOK_HISTORY days after its end (bds_service.forget_deliveries)'),
+        'BDS_WEBHOOK_RETENTION days after its end (bds_service.forget_deliveries)'),
     ('bds.delivery_attempts', 'company_id', 'company', true,  true,  true,  null,          null, 'as long as the delivery'),
     ('bds.company_logins',    'company_id', 'company', false, false, false, null,          null,
         'until bds.revoke_company, or the company leaves'),

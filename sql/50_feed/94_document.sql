@@ -75,7 +75,7 @@ begin
 end
 $$;
 comment on function bds.import_document(text, jsonb, text, boolean, boolean) is
-    'Imports a document as POST /api/{company}/import does, in the caller''s transaction; returns the report. With '
+    'Imports a document as POST /api/{companyId}/import does, in the caller''s transaction; returns the report. With '
     'raise_on_failure it raises BD008 if any record failed. BD005 for a malformed document and for @where, BD002 for an unknown '
     'entity';
 

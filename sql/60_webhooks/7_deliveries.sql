@@ -159,5 +159,5 @@ exception when lock_not_available then
 end
 $$;
 comment on function bds_service.forget_deliveries(interval, int) is
-    'Deletes deliveries that ended longer ago than older_than, deleted hooks without deliveries, and secrets that no longer sign; '
-    'returns the number of deliveries';
+    'Deletes deliveries that ended longer ago than older_than and hooks that were deleted then and have none (null: neither), and '
+    'secrets that no longer sign; returns the number of deliveries';

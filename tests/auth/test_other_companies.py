@@ -23,8 +23,8 @@ SCOPES = {"hooks": "hooks", "deliveries": "hooks", "import": "import", "imports"
 SCOPES["audit"] = "administrator"  # that no key has
 # routes of the scope `propose`, which `import` includes; those that begin something are a 403 for it without dryRun
 PROPOSED = {
-    ("POST", "/api/{company}/import"), ("POST", "/api/{company}/imports/{id}/revert"), ("GET", "/api/{company}/imports"),
-    ("GET", "/api/{company}/imports/{id}"), ("GET", "/api/{company}/imports/{id}/errors"),
+    ("POST", "/api/{companyId}/import"), ("POST", "/api/{companyId}/imports/{id}/revert"), ("GET", "/api/{companyId}/imports"),
+    ("GET", "/api/{companyId}/imports/{id}"), ("GET", "/api/{companyId}/imports/{id}/errors"),
 }  # fmt: skip
 
 
@@ -46,17 +46,17 @@ def owned(service: Service) -> dict[str, str]:
 def routes() -> Iterator[tuple[str, str]]:
     """Method and path of every route with a company."""
     for method, path, _ in ROUTES:
-        if "{company}" in path:
+        if "{companyId}" in path:
             yield method, re.sub(r"\{(\w+)(?::(?:[^{}]|\{[^{}]*\})*)?\}", r"{\1}", path)
     for path in ("", "/", "/$metadata", "/units", "/units(1)", "/units(1)/code", "/units/$count", "/none", "/units?$filter=wrong"):
-        yield "GET", "/api/odata/{company}" + path
-    yield "GET", "/api/units?format=json&export=true&companyId={company}"
+        yield "GET", "/api/odata/{companyId}" + path
+    yield "GET", "/api/units?format=json&export=true&companyId={companyId}"
 
 
 def filled(path: str, company: str, owned: dict[str, str]) -> str:
     """The path with the ids of the foreign company's things."""
     id = owned["hook"] if "/hooks/" in path else owned["import"] if "/imports/" in path else "1"
-    return path.format(company=company, entity="units", id=id, delivery=owned["delivery"], name="theirs")
+    return path.format(companyId=company, entity="units", id=id, deliveryId=owned["delivery"], name="theirs")
 
 
 def send(service: Service, method: str, path: str, headers: dict[str, str], source: str = "127.0.0.1"):
@@ -118,7 +118,7 @@ def test_every_route_of_a_company_refuses_missing_and_wrong_credentials(service:
 def test_every_other_route_is_listed_as_public_or_needs_credentials(service: Service) -> None:
     for method, path, _ in ROUTES:
         plain = re.sub(r"\{[^}]*\}", "x", path)
-        if "{company}" in path or path.startswith("/api/odata") or path in PUBLIC or not path.startswith(("/api", "/auth", "/c")):
+        if "{companyId}" in path or path.startswith("/api/odata") or path in PUBLIC or not path.startswith(("/api", "/auth", "/c")):
             continue
         assert send(service, method, plain, {}).status == 401, (method, path)
 

@@ -189,10 +189,10 @@ def test_a_report_escapes_control_characters(environment: dict[str, str]) -> Non
 
 
 def test_an_unknown_setting_is_told_before_a_command_runs(environment: dict[str, str]) -> None:
-    odd = here({**environment, "BDS_WEBHOOK_HISTORY_DAYS": "1"}, "company", "list")
+    odd = here({**environment, "BDS_WEBHOOK_RETENTION_DAYS": "1"}, "company", "list")
     assert (odd.returncode, odd.stderr) == (
         0,
-        "bds: BDS_WEBHOOK_HISTORY_DAYS: no such setting; the nearest is BDS_WEBHOOK_HISTORY\n",
+        "bds: BDS_WEBHOOK_RETENTION_DAYS: no such setting; the nearest is BDS_WEBHOOK_RETENTION\n",
     )
     wrong = here({**environment, "BDS_SECRT": "1"}, "company", "list")
     assert (wrong.returncode, wrong.stdout) == (

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 import pytest
+from prometheus_client.metrics import MetricWrapperBase
 
+from app import metrics
 from app.cli import main, parser
-from app.config import Config
+from app.config import RENAMED, Config
 from app.errors import ERRORS, SQLSTATES
 from app.formats import FORMATS, READABLE
 from app.service.routes import ROUTES
@@ -21,9 +23,9 @@ SETTINGS = {each.metadata["name"] for each in fields(Config)}
 FILES = (*documents(), "deploy/bds.env", "deploy/bds.service", "deploy/nginx.conf", "deploy/Dockerfile")
 
 
-def rows(title: str) -> list[list[str]]:
-    """The cells of the tables under a heading of the reference, without their heads."""
-    lines = [line for under, kind, line in lines_of(REFERENCE) if under == title and not kind and line.startswith("| `")]
+def rows(title: str, document: str = REFERENCE) -> list[list[str]]:
+    """The cells of the tables under a heading of a document, without their heads."""
+    lines = [line for under, kind, line in lines_of(document) if under == title and not kind and line.startswith("| `")]
     return [[cell.strip() for cell in line.strip("|").replace("\\|", "\0").split(" | ")] for line in lines]
 
 
@@ -83,13 +85,13 @@ def test_the_error_codes_of_records_are_documented_and_raised() -> None:
 @pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in ROUTES])
 def test_a_route_is_documented(method: str, path: str) -> None:
     if path.startswith("/api/odata"):
-        method, path = "GET", "/api/odata/{company}"
+        method, path = "GET", "/api/odata/{companyId}"
     shown = re.sub(r":\(.*?\)\[.*?\]\+\}", "}", path)
     assert f"`{method} {shown}`" in "".join(row[0] for row in rows("HTTP routes"))
 
 
 def test_no_route_is_documented_that_does_not_exist() -> None:
-    exist = {f"{method} {re.sub(r':.*?}$', '}', path)}" for method, path, _ in ROUTES} | {"GET /api/odata/{company}", "GET /"}
+    exist = {f"{method} {re.sub(r':.*?}$', '}', path)}" for method, path, _ in ROUTES} | {"GET /api/odata/{companyId}", "GET /"}
     shown = {route for row in rows("HTTP routes") for route in re.findall(r"`([A-Z]+ \S+)`", row[0])}
     assert shown <= exist
 
@@ -123,11 +125,30 @@ def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) ->
     assert "Exit codes" in printed and "BDS_DATABASE_URL" in printed
 
 
+def test_the_table_of_metrics_has_a_row_for_each() -> None:
+    found = [each for each in (*vars(metrics).values(), *metrics.pool_counters.values()) if isinstance(each, MetricWrapperBase)]
+    measured = {f"{each._name}{'_total' * (each._type == 'counter')}": set(each._labelnames) for each in found}
+    backlog = metrics.Backlog(1, 1.0, 1, 1, 1, {"untidy": 1})
+    for family in metrics.DatabaseCollector(True, {"west": True}, backlog).collect():
+        measured[family.name] = set(family.samples[0].labels)
+    assert len(measured) == 38
+    table = rows("Metrics", "docs/operate.md")
+    assert len(table) == len(measured)
+    assert {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in table} == measured
+    assert all(len(row) == 3 and row[2] for row in table)
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_metric_that_is_named_exists(path: str) -> None:
+    named = set(re.findall(r"`(bds_[a-z_]+_(?:total|seconds|bytes|readers|deliveries|hooks|up|progress))`", read(path)))
+    assert named <= {row[0].strip("`") for row in rows("Metrics", "docs/operate.md")}
+
+
 @pytest.mark.parametrize("path", FILES)
 def test_a_setting_that_is_named_exists(path: str) -> None:
     named = set(re.findall(r"\bBDS_[A-Z_]*[A-Z]\b", (ROOT / path).read_text(encoding="utf-8")))
     named = {name for name in named if not name.startswith("BDS_TEST_")}
-    assert named <= SETTINGS | {"BDS_PORT"}  # which is named as no setting
+    assert named <= SETTINGS | {"BDS_PORT"} | (set(RENAMED) if path == "CHANGELOG.md" else set())  # BDS_PORT is named as no setting
 
 
 @pytest.mark.parametrize("document", documents())

@@ -14,7 +14,9 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from prometheus_client.metrics import MetricWrapperBase
 
+from app import metrics
 from app.cli.parser import parser
 from app.config import Config
 from app.service.routes import ROUTES
@@ -52,6 +54,12 @@ def series() -> set[str]:
     others = set(re.findall(r"(?:Gauge|GaugeMetricFamily)\(\s*\"(bds_[a-z_]+)\"", text))
     assert {"bds_database_up", "bds_replica_up", "bds_problems"} <= others
     return made | others
+
+
+def labels_of_series() -> set[str]:
+    """The labels of all series at /metrics."""
+    made = [each for each in (*vars(metrics).values(), *metrics.pool_counters.values()) if isinstance(each, MetricWrapperBase)]
+    return {"le", "place", "kind", "state"} | {label for each in made for label in each._labelnames}
 
 
 def commands() -> Iterator[list[str]]:
@@ -140,6 +148,9 @@ def test_alerts_and_panels_read_metrics_that_exist() -> None:
     for name, expression in asked:
         found = set(METRIC.findall(expression))
         assert found and found <= known, (name, found - known)
+        grouped = {label for labels in re.findall(r"\bby \(([^)]*)\)", expression) for label in labels.split(", ")}
+        chosen = {label for labels in re.findall(r"{([^}]*)}", expression) for label in re.findall(r"(\w+)[=!]", labels)}
+        assert grouped | chosen <= labels_of_series(), (name, grouped | chosen)
         assert all(expression.count(opening) == expression.count(closing) for opening, closing in ("()", "[]", "{}"))
 
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DATES = {"version": "1.1.0", "since": date(2027, 1, 1), "until": date(2027, 12, 31), "instead": "it's successor"}
 ENTRIES = tuple(
     Deprecation(what, **DATES)  # type: ignore[arg-type]
-    for what in ("GET /c/{company}/{entity}", "POST /auth/login", "bds.old", "BDS_LOG_LEVEL", "bds completion")
+    for what in ("GET /c/{companyId}/{entity}", "POST /auth/login", "bds.old", "BDS_LOG_LEVEL", "bds completion")
 )
 MESSAGE = "{} is deprecated since version 1.1.0 and ends on 2027-12-31: use it's successor"
 
@@ -57,8 +57,8 @@ def test_headers_and_the_description_tell(service: Service, monkeypatch: pytest.
         assert "Deprecation" not in service.ask(path).headers
     paths = json.loads(service.ask("/openapi.json").body)["paths"]
     found = {f"{method} {path}" for path, methods in paths.items() for method, each in methods.items() if each.get("deprecated")}
-    assert {"get /c/{company}/units", "post /auth/login"} <= found and "get /c/{company}/units/{id}" not in found
-    assert MESSAGE.format("GET /c/{company}/{entity}") in paths["/c/{company}/units"]["get"]["description"]
+    assert {"get /c/{companyId}/units", "post /auth/login"} <= found and "get /c/{companyId}/units/{id}" not in found
+    assert MESSAGE.format("GET /c/{companyId}/{entity}") in paths["/c/{companyId}/units"]["get"]["description"]
     openapi._made.clear()
 
 

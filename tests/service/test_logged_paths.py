@@ -80,7 +80,7 @@ def routes_of(url: str) -> list[tuple[str, str]]:
 def filled(path: str) -> Iterator[str]:
     """A route's path with values in its parameters: in all, in all but the company, in all but the company and the entity."""
     for value in FORMS:
-        for known in ({}, {"{company}": "demo"}, {"{company}": "demo", "{entity}": "products"}):
+        for known in ({}, {"{companyId}": "demo"}, {"{companyId}": "demo", "{entity}": "products"}):
             yield PARAMETER.sub(lambda name, known=known, value=value: known.get(name[0], value), path)  # type: ignore[misc]
 
 
@@ -120,10 +120,10 @@ def test_the_path_of_a_read_names_the_company_and_the_entity(service: Service, w
         "/c/demo": "/c/demo",
         "/c/d%65mo/products": "/c/demo/products",
         "/c/demo/nothing": "/c/demo/{entity}",
-        "/c/no.such/products": "/c/{company}/products",
+        "/c/no.such/products": "/c/{companyId}/products",
         "/c/demo/products/17": "/c/demo/products/{id}",
         "/c/demo/products/code:C001/history": "/c/demo/products/{id}/history",
-        "/c/demo/hooks/17/deliveries/x": "/c/demo/hooks/17/deliveries/{delivery}",
+        "/c/demo/hooks/17/deliveries/x": "/c/demo/hooks/17/deliveries/{deliveryId}",
         "/api/demo/imports/17": "/api/demo/imports/17",
         "/api/demo/mappers/17": "/api/demo/mappers/{name}",
         "/api/products": "/api/products",
@@ -144,7 +144,7 @@ def test_the_path_of_an_odata_request_has_its_names_alone(
     root = "/api/odata/demo"
     paths = {
         "/api/odata": "/api/odata",
-        f"/api/odata/products('{VALUE}')": "/api/odata/{company}",
+        f"/api/odata/products('{VALUE}')": "/api/odata/{companyId}",
         root: root,
         f"{root}/": f"{root}/",
         f"{root}/$metadata": f"{root}/$metadata",

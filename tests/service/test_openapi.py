@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -19,6 +21,7 @@ from app.export.request import PARAMETERS
 from app.query.check.options import EXPORT
 from app.service.routes import ROUTES
 from app.wire.target import ODATA
+from tests.auth.client import EMAIL, ask, make_user, sign_in
 from tests.conftest import Operator
 from tests.database.aging import maintain
 from tests.service.serving import Service, running
@@ -80,7 +83,7 @@ def service_entities(description: dict[str, Any]) -> list[str]:
 
 
 def test_parameters_of_exports_are_those_that_are_read(description: dict[str, Any]) -> None:
-    for path, more in (("/api/{entity}", {"companyId"}), ("/api/{company}/products", set())):
+    for path, more in (("/api/{entity}", {"companyId"}), ("/api/{companyId}/products", set())):
         described = {each["name"] for each in description["paths"][path]["get"]["parameters"] if each["in"] == "query"}
         assert described == {*PARAMETERS, *EXPORT} - {"companyId"} | more
 
@@ -90,25 +93,106 @@ def test_every_operation_has_an_id_of_its_own(description: dict[str, Any]) -> No
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize(
-    ("path", "described"),
-    [
-        ("/c/demo", "/c/{company}"),
-        ("/c/demo/units", "/c/{company}/units"),
-        ("/c/demo/products", "/c/{company}/products"),
-        ("/c/demo/products/1", "/c/{company}/products/{id}"),
-        ("/c/demo/changes", "/c/{company}/changes"),
-        ("/c/demo/hooks", "/c/{company}/hooks"),
-        ("/api/demo/imports", "/api/{company}/imports"),
-        ("/api/demo/mappers", "/api/{company}/mappers"),
-        ("/healthz", "/healthz"),
-    ],
-)
-def test_answers_fit_the_description(service: Service, description: dict[str, Any], path: str, described: str) -> None:
-    reply = service.ask(path)
-    assert reply.status == 200
-    schema = description["paths"][described]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
-    Draft202012Validator({**schema, "components": description["components"]}).validate(reply.json)
+@pytest.fixture(scope="module")
+def made(service: Service) -> dict[str, str]:
+    """What stands in the place of parameters of paths."""
+    hook = send(service, "POST", "/c/demo/hooks", {"entity": "units", "url": "http://127.0.0.1:9/made", "disabled": True})
+    delivery = send(service, "POST", f"/c/demo/hooks/{hook['id']}/test", {})["deliveryId"]
+    service.operator.connection.execute("update bds.hooks set problem = 'column x is gone' where id = %s", (hook["id"],))
+    failed = send(service, "POST", "/api/demo/import", {"units": [{"code": "Y"}]})["importId"]
+    send(service, "PUT", "/api/demo/versions/some", {"version": 1, "generation": 1})
+    mapper = "type csv\nunits = 'row' { code = 'Code' name = 'Name' }\n"
+    assert ask(service, "/api/demo/mappers/some", "PUT", {"X-API-Key": service.key, "Content-Type": "text/plain"}, mapper).status == 201
+    return {"hooks": hook["id"], "deliveryId": delivery, "imports": failed, "name": "some"}
+
+
+@pytest.fixture(scope="module")
+def administrator(service: Service) -> str:
+    make_user(service)
+    service.operator.rows("select bds.set_access(%s, array['demo'], true)", (EMAIL,))
+    return f"Bearer {sign_in(service).token}"
+
+
+def filled(path: str, made: dict[str, str]) -> str:
+    """A path of the description with what its parameters name."""
+    kind = (path.split("/") + [""])[3]  # hooks, imports or an entity
+    return path.format(**{**made, "companyId": "demo", "entity": "units", "id": made.get(kind, "1")})
+
+
+def reads(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The paths of companies and exports that are read, each entity's once, with their operations."""
+    others = tuple(f"/{each}" for each in service_entities(description) if each != "units")
+    for path, methods in description["paths"].items():
+        if "get" in methods and path.startswith(("/c/", "/api/")) and not any(f"{each}/" in f"{path}/" for each in others):
+            yield path, methods["get"]
+
+
+def strictly(schema: Any) -> Any:
+    """The schema with every object closed that names its members."""
+    if isinstance(schema, list):
+        return [strictly(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: strictly(each) for name, each in schema.items()}
+    return {**found, "additionalProperties": False} if isinstance(schema.get("properties"), dict) else found
+
+
+def test_answers_have_the_members_of_the_description_and_no_other(
+    service: Service, description: dict[str, Any], made: dict[str, str], administrator: str
+) -> None:
+    components, checked = strictly(description["components"]), 0
+    for path, operation in reads(description):
+        content = operation["responses"]["200"].get("content", {})
+        if set(content) == {"application/json"}:
+            since = "?since=0" if path.endswith("/diff") else ""
+            reply = service.ask(filled(path, made) + since, authorization=administrator)
+            assert reply.status == 200, (path, reply.body)
+            schema = {**strictly(content["application/json"]["schema"]), "components": components}
+            wrong = [f"{each.json_path}: {each.message}" for each in Draft202012Validator(schema).iter_errors(reply.json)]
+            assert not wrong, path
+            assert reply.json.get("data", True), f"{path} has an item"
+            checked += 1
+    assert checked > 15
+
+
+VALUES = {
+    "filter": "id > 0", "sort": "id", "limit": "1", "offset": "0", "version": "some", "at": "now", "generation": "1", "since": "0",
+    "after": "0", "before": "9", "format": "json", "export": "true", "$filter": "id gt 0", "$select": "code", "$orderby": "code",
+    "$expand": "*", "$top": "1", "$skip": "0", "mapper": "some", "ids": "false", "versions": "false", "companyId": "demo",
+}  # fmt: skip
+
+
+def test_every_parameter_of_a_read_is_taken(
+    service: Service, description: dict[str, Any], made: dict[str, str], administrator: str
+) -> None:
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    sent = 0
+    for path, operation in reads(description):
+        names = {each["name"] for each in operation["parameters"] if each["in"] == "query"}
+        for name in names:
+            needed = {each["name"] for each in operation["parameters"] if each["required"] and each["in"] == "query"}
+            given = {each: VALUES[each] for each in needed | {name}}
+            if "export" in names:
+                given["format"] = "csv" if name == "mapper" else "json"
+            if name == "after" and "since" in names:
+                given["since"] = "0"
+            given |= {"at": now} if name == "at" else {"before": "2100-01-01"} if path.endswith("/audit") and name == "before" else {}
+            method = "HEAD" if path.endswith("/stream") else "GET"  # which has no end
+            if method == "HEAD" and name == "filter":
+                given["filter"] = "entity = 'units'"
+            reply = service.ask(f"{filled(path, made)}?{urlencode(given)}", method, authorization=administrator)
+            assert reply.status == 200, (path, name, reply.body)
+            sent += 1
+    assert sent > 60
+
+
+def test_what_a_body_may_hold_and_whether_it_is_needed_is_described(service: Service, description: dict[str, Any]) -> None:
+    operation = description["paths"]["/api/{companyId}/versions/{name}"]["put"]
+    assert operation["requestBody"]["required"] is False
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    Draft202012Validator(strictly({**schema, "components": description["components"]})).validate({"version": 1, "generation": 1})
+    assert send(service, "PUT", "/api/demo/versions/last", {"generation": 1})["version"] > 0
+    assert "scope" not in description["paths"]["/openapi.json"]["get"].get("description", "")
 
 
 def test_errors_and_changes_of_hooks_fit_the_description(service: Service, description: dict[str, Any]) -> None:
@@ -133,7 +217,7 @@ def test_a_new_entity_is_described_at_once(service: Service, operator: Operator)
     service.operator.connection.execute("select bds.register('data.shelves', 'shelves', singular => 'shelf')")
     from tests.service.serving import wait_until
 
-    wait_until(lambda: "/c/{company}/shelves" in service.ask("/openapi.json").json["paths"])
+    wait_until(lambda: "/c/{companyId}/shelves" in service.ask("/openapi.json").json["paths"])
 
 
 def test_the_index_lists_what_answers(service: Service) -> None:
@@ -172,17 +256,17 @@ def test_a_client_made_from_the_description_works(service: Service, description:
     made = subprocess.run([*generator, "--output-path", "generated"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert made.returncode == 0, made.stdout + made.stderr
     left_out = re.findall(r"parsing (\w+ \S+) .*will not be generated", made.stdout + made.stderr)
-    assert left_out == ["PUT /api/{company}/mappers/{name}"], "the generator knows no body of text/plain"
+    assert left_out == ["PUT /api/{companyId}/mappers/{name}"], "the generator knows no body of text/plain"
     (tmp_path / "use.py").write_text(
         "from generated import AuthenticatedClient\n"
         "from generated.api.import_ import list_imports\n"
         "from generated.api.rows import list_products, get_unit\n"
         f"client = AuthenticatedClient(base_url='http://{service.host}:{service.port}', token='{service.key}')\n"
-        "page = list_products.sync(client=client, company='demo', filter_=\"code = 'A'\")\n"
+        "page = list_products.sync(client=client, company_id='demo', filter_=\"code = 'A'\")\n"
         "print(page.data[0].code, page.data[0].price, page.data[0].variants[0].code, page.has_more)\n"
-        "unit = get_unit.sync(client=client, company='demo', id='1')\n"
+        "unit = get_unit.sync(client=client, company_id='demo', id='1')\n"
         "print(unit.code)\n"
-        "print([each.state.value for each in list_imports.sync(client=client, company='demo').data[-2:]])\n"
+        "print([each.state.value for each in list_imports.sync(client=client, company_id='demo').data[-2:]])\n"
     )
     used = subprocess.run([sys.executable, "use.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert used.stdout.splitlines() == ["A 1.5 A1 False", "PCS", "['failed', 'completed']"], used.stderr

@@ -267,11 +267,11 @@ def test_counts_of_all_processes_are_summed(database_url: str, key: str) -> None
         for _ in range(30):
             served.ask("/c/acme/units")
         served.ask("/api/acme/import", "POST", b'{"units": [{"code": "a", "name": "A"}, {"code": "b", "name": "B"}]}')
-        label = 'bds_http_requests_total{method="GET",room="changes",status="200"}'
+        label = 'bds_http_requests_total{area="changes",method="GET",status="200"}'
         wait_until(lambda: served.metrics().get(label) == 30)  # each process counts once a second
         assert all(served.metrics()[label] == 30 for _ in range(10)), "every process shows the sum"
         found = served.metrics()
-        assert found['bds_http_request_duration_seconds_count{method="GET",room="changes"}'] == 30
+        assert found['bds_http_request_duration_seconds_count{area="changes",method="GET"}'] == 30
         assert found['bds_imports_total{dry_run="false",state="completed"}'] == 1
         assert found['bds_import_records_total{outcome="created"}'] == 2
         assert (found["bds_processes"], found["bds_database_up"]) == (3, 1)

@@ -122,9 +122,9 @@ def test_the_bytes_are_those_of_the_body_that_was_sent(service: Service, written
 
 
 def sent_bytes(service: Service) -> dict[str, float]:
-    """The bytes that /metrics counts, by room."""
+    """The bytes that /metrics counts, by area."""
     text = ask(service, "/metrics").body.decode()
-    return {room: float(sum) for room, sum in re.findall(r'(?m)^bds_http_response_bytes_total\{room="(\w+)"\} (\S+)$', text)}
+    return {area: float(sum) for area, sum in re.findall(r'(?m)^bds_http_response_bytes_total\{area="(\w+)"\} (\S+)$', text)}
 
 
 def test_the_metrics_have_the_bytes_of_refusals(service: Service) -> None:
@@ -132,7 +132,7 @@ def test_the_metrics_have_the_bytes_of_refusals(service: Service) -> None:
     refused = service.raw(b"BREW /c/demo/units HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     wrong = service.ask("/c/demo/units/999")
     after = sent_bytes(service)
-    assert {room: after[room] - before.get(room, 0) for room in ("none", "changes")} == {
+    assert {area: after[area] - before.get(area, 0) for area in ("none", "changes")} == {
         "none": len(refused.body),
         "changes": len(wrong.body),
     }
@@ -169,7 +169,7 @@ def test_pages_for_people_and_the_metrics_have_them_too(service: Service, writte
 
     def metric() -> float:
         text = ask(service, "/metrics").body.decode()
-        return sum(map(float, re.findall(r'(?m)^bds_http_response_rows_total\{room="pages"\} (\S+)$', text)))
+        return sum(map(float, re.findall(r'(?m)^bds_http_response_rows_total\{area="pages"\} (\S+)$', text)))
 
     before = metric()
     for id, path in {

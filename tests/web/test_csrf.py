@@ -16,7 +16,7 @@ POSTS = [path for method, path, _, _ in PAGES if method == "POST"]
 @pytest.mark.parametrize("path", POSTS)
 @pytest.mark.parametrize("sent", [{}, {"csrf": ""}, {"csrf": "wrong"}, {"csrf": "é"}])
 def test_a_form_without_its_csrf_token_is_refused(anna: Visitor, service: Service, path: str, sent: dict[str, str]) -> None:
-    url = path.replace("{id}", ID).replace("{delivery}", ID).replace("{name}", "some")
+    url = path.replace("{id}", ID).replace("{deliveryId}", ID).replace("{name}", "some")
     body = "&".join(f"{name}={value}" for name, value in sent.items()).replace("é", "%C3%A9")
     reply = ask(service, url + "?company=demo", "POST", {**anna.headers, "Content-Type": FORM}, body)
     assert reply.status == 403

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from app.config import seconds_kept
 from tests.service.serving import wait_until
 from tests.webhooks.conftest import DAY, Queue
 
@@ -505,7 +506,9 @@ def test_old_deliveries_and_deleted_hooks_are_removed(queue: Queue) -> None:
     queue.write("select bds.delete_hook('acme', %s)", (hook,))
     queue.operator.connection.execute("update bds.deliveries set finished_at = now() - interval '2 hours'")
     queue.operator.connection.execute("update bds.hooks set deleted_at = now() - interval '2 hours' where deleted_at is not null")
-    assert queue.rows("select bds_service.forget_deliveries('1 hour')") == [(2,)]
+    assert queue.rows("select bds_service.forget_deliveries(make_interval(secs => %s))", (seconds_kept(0),)) == [(0,)]
+    assert queue.rows("select count(*) from bds.hooks") == [(2,)]
+    assert queue.rows("select bds_service.forget_deliveries(make_interval(secs => %s))", (seconds_kept(1 / 24),)) == [(2,)]
     assert [str(row[0]) for row in queue.rows("select id from bds.hooks")] == [other]
     assert queue.operator.rows("select from bds.delivery_attempts") == []
 
