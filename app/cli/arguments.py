@@ -11,26 +11,33 @@ from uuid import UUID
 
 from app import formats
 from app.cli import stdio
+from app.cli.command import argument
 from app.errors import did_you_mean, meant
+from app.query.check.moments import absolute
 from app.types.event_ids import Event, read_event
 
 SCOPES = ("read", "import", "hooks")  # of a key if none is named
 BY_NAME = ("propose",)  # only if it is named
 MOST_PROCESSES = 64
+MOST_ITEMS = 10_000  # of a list, as over HTTP
 INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)  # of argparse
 MISSING = "the following arguments are required"  # likewise
+WHEN = "a version, its name, a time (UTC), now, today, yesterday, -7d or -12h"  # what read_when takes
 PATHS = ("file", "output", "key_file")  # options that name files, whose names need not be UTF-8
 
 
 class Parser(argparse.ArgumentParser):
     """A parser that prints help as a result: a failed write raises OSError.  Its errors name what may have been meant.
 
-    options: all that it has.  Overrides ArgumentParser._print_message, a private method; tests/service/test_private_names.py fails
-    if it changes.
+    Options are never abbreviated, so that a new one changes no command.  options: all that it has.  Overrides
+    ArgumentParser._print_message, a private method; tests/service/test_private_names.py fails if it changes.
     """
 
     options: Collection[str] = ()
     _words: Sequence[str] = ()  # that it has read
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._words = args or ()
@@ -51,10 +58,15 @@ class Parser(argparse.ArgumentParser):
         self.error(next(self._misspelt(words), f"unrecognized arguments: {' '.join(words)}"))
 
     def _misspelt(self, words: Iterable[str]) -> Iterator[str]:
-        """Yield a message for each word that is nearly an option, and not the beginning of one, which argparse takes for it."""
-        for word in (word.partition("=")[0] for word in words if word.startswith("--")):
-            if not any(each.startswith(word) for each in self.options) and (near := did_you_mean(word, self.options)):
+        """Yield a message for each word that is nearly an option, or the beginning of one."""
+        for word in (word.partition("=")[0] for word in words if len(word) > 2 and word.startswith("--")):
+            if word not in self.options and (near := did_you_mean(word, self.options) or self._begun(word)):
                 yield f"unrecognized arguments: {word}{near}"
+
+    def _begun(self, word: str) -> str:
+        """The end of a message about the beginning of an option; empty if it begins none."""
+        begun = [each for each in self.options if each.startswith(word)]
+        return f", did you mean {' or '.join(begun)}?" if begun else ""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if not message:
@@ -94,6 +106,18 @@ def read_count(text: str) -> str:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"expected a whole number from 0, got {text!r}")
     return text
+
+
+def read_limit(text: str) -> int:
+    """The most items of a list."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_ITEMS:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_ITEMS:,}, got {text!r}")
+    return int(text)
+
+
+def read_when(text: str) -> str:
+    """A version, its name or a time, as the interfaces take it; `now`, `today`, `yesterday`, `-7d` and `-12h` are times."""
+    return absolute(text)
 
 
 def read_change(text: str) -> Event:
@@ -140,6 +164,9 @@ def read_scopes(text: str) -> list[str]:
     if wrong:
         raise argparse.ArgumentTypeError(f"expected some of {','.join(known)}, got {wrong[0]!r}")
     return scopes
+
+
+LIMIT = argument("--limit", type=read_limit, default=100, metavar="N", help=f"the most items, up to {MOST_ITEMS:,} (%(default)s)")
 
 
 def find_undecodable(options: argparse.Namespace) -> str | None:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from app.cli import stdio, tables
-from app.cli.arguments import read_count
+from app.cli.arguments import LIMIT
 from app.cli.command import Command, argument
 from app.config import Config
 from app.database import connections
@@ -21,23 +21,24 @@ KNOWN = """
 
 def show_audit(options: argparse.Namespace, config: Config) -> int:
     """Print records of home and of the company's place, the latest first."""
-    from app.changes.audit import ITEMS, MAX_LIMIT, merge, wanted, without_hashes  # imported late: its package serves HTTP
+    from app.changes.audit import ITEMS, merge, wanted, without_hashes  # imported late: its package serves HTTP
 
-    limit = min(int(options.limit) or 1, MAX_LIMIT)
     parts, is_known = [], False
     for url in dict.fromkeys((connections.resolve(config), connections.resolve_company(config, options.company))):
         with connections.connect(url) as connection:
-            rows = connection.execute(ITEMS, (options.company, None, wanted(limit))).fetchall()
+            rows = connection.execute(ITEMS, (options.company, None, wanted(options.limit))).fetchall()
             parts.append([item for (item,) in rows])
             is_known = is_known or connection.execute(KNOWN, {"company": options.company}).fetchone() != (False,)
     if not is_known:
         raise ServiceError("not_found", f"no such company: {options.company!r}")
-    records, _ = merge(parts, limit)
+    records, has_more = merge(parts, options.limit)
     if options.json:
-        stdio.write("".join(exact_json.dumps(each, ensure_ascii=not stdio.is_unicode()) + "\n" for each in records))
+        stdio.write_records(records)
     else:
         header = ("at (UTC)", "by", "action", "object", "detail")
         stdio.write(tables.table(header, [_cells(each | {"detail": without_hashes(each["detail"])}) for each in records]))
+    if has_more:
+        stdio.tell_more("records", options.limit)
     return 0
 
 
@@ -72,7 +73,7 @@ COMMANDS = (
 Only the operator may read it. Dumps, restores, deletions, moves, erasures and expired changes are in it, too.""",
         (
             argument("company", metavar="COMPANY", help="the company, also one that was deleted"),
-            argument("--limit", type=read_count, default=100, metavar="N", help="the number of records (%(default)s)"),
+            LIMIT,
             argument("--json", action="store_true", help="print JSON, a line for each record"),
         ),
     ),

@@ -24,7 +24,6 @@ from app.database import connections, embedded, migrate, roles
 from app.database.caller import acting
 from app.formats import CUSTOM, FORMATS, PDF
 from app.places import administration, cluster
-from app.query.check.moments import absolute
 from app.tasks import interruptible
 
 QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # options of an export, as OData has them
@@ -208,9 +207,10 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
             if options.format is None
             else "--format custom: expected --mapper"
         )
-    given = {name: getattr(options, name) for name in ("mapper", "ids", "versions", "at")} | {"version": options.of_version}
+    given = {name: getattr(options, name) for name in ("mapper", "ids", "versions", "at", "since")} | {
+        "version": options.of_version
+    }
     given["format"] = options.format and options.format.name
-    given["since"] = options.since and absolute(options.since)
     given |= {f"${name}": getattr(options, name) for name in QUERY}
     given = {name: value for name, value in given.items() if value is not None}
     service = given_service(options, config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, LiteralString
 
 import psycopg
@@ -19,6 +19,7 @@ from app.types import exact_json
 
 MIN_WIDTH = 40
 COLUMNS = ("kind", "company_id", "entity", "object", "detail", "mend")
+MEMBERS = {"company_id": "companyId"}  # of problems as JSON, where their names differ
 PROBLEMS = f"select {', '.join(COLUMNS)} from bds.problems"  # in the order in which the mends are run
 MIGRATE = "bds migrate"  # the one mend that is a command
 SEALED: LiteralString = "select r.company_id from bds.residents r union all select '' order by 1"
@@ -40,8 +41,8 @@ def examine(urls: dict[str, str], deep: bool) -> tuple[list[dict[str, Any]], dat
         except psycopg.OperationalError as error:
             if place == HOME:
                 raise
-            mend = f"select url from bds.places where name = '{place}'"
-            away = {"kind": "place away", "object": place, "detail": f"cannot be examined: {type(error).__name__}", "mend": mend}
+            detail = f"cannot be examined at its address in bds.places: {type(error).__name__}"
+            away = {"kind": "place away", "object": place, "detail": detail}
             found, when = [dict.fromkeys(COLUMNS) | away], None
         problems += [{"place": place} | problem for problem in found]
         compared.append(when)
@@ -60,8 +61,10 @@ def _examine(url: str, deep: bool) -> tuple[list[dict[str, Any]], datetime | Non
 
 
 def as_json(problems: Sequence[dict[str, Any]], compared: datetime | None) -> str:
-    """The problems as one JSON object."""
-    found = {"problems": problems, "compared_at": _minute(compared)}
+    """The problems as one JSON object, with names and times as every interface but SQL has them."""
+    since = f"{compared.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}" if compared else None
+    shown = [{MEMBERS.get(name, name): value for name, value in problem.items()} for problem in problems]
+    found = {"problems": shown, "comparedAt": since}
     return exact_json.dumps(found, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n"
 
 
@@ -79,7 +82,7 @@ def as_text(problems: Sequence[dict[str, Any]], compared: datetime | None) -> st
 
 
 def _minute(when: datetime | None) -> str | None:
-    return f"{when:%Y-%m-%d %H:%M}Z" if when else None
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M}Z" if when else None
 
 
 def _describe(problem: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.cli import stdio, tables
-from app.cli.arguments import read_id, read_idempotency_key, read_name
+from app.cli.arguments import LIMIT, read_id, read_idempotency_key, read_name, read_when
 from app.cli.command import COMPANY, FAILED, PARTIAL, Command, argument
 from app.cli.companies import require_company
 from app.cli.remote import KEY_FILE, URL, given_service, segment
@@ -16,11 +16,9 @@ from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
 from app.formats import READABLE_LABELS, coding_of_file, entity_of_file, of_file
-from app.query.check.moments import absolute
 from app.tasks import interruptible
 from app.types import exact_json
 
-SHOWN = 100  # imports in a list
 LIST = """
     select bds.import_report(i.company_id, i.id, false) from bds.imports i where i.company_id = %s order by i.number desc limit %s
 """
@@ -96,9 +94,6 @@ def go_back(options: argparse.Namespace, config: Config) -> int:
 
     given = {"to": options.to, "from": options.since, "changeSet": options.change_set, "actor": options.actor}
     selection: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    for name in ("to", "from"):
-        if name in selection:
-            selection[name] = absolute(selection[name])
     selection |= {name: values for name, values in (("entities", options.entity), ("rows", options.row)) if values}
     if not selection.keys() & {"to", "from", "changeSet"}:
         options.refuse("expected --to, --from or --change-set")
@@ -115,15 +110,19 @@ def go_back(options: argparse.Namespace, config: Config) -> int:
 
 def list_imports(options: argparse.Namespace, config: Config) -> int:
     if service := given_service(options, config):
-        found = service.get(f"/api/{segment(options.company)}/imports?limit={SHOWN}")["data"]
+        page = service.get(f"/api/{segment(options.company)}/imports?limit={options.limit}")
+        found, has_more = page["data"], page["hasMore"]
     else:
         with connections.connect(connections.resolve_company(config, options.company)) as connection:
             require_company(connection, options.company)
-            found = [row[0] for row in connection.execute(LIST, (options.company, SHOWN))]
+            rows = connection.execute(LIST, (options.company, options.limit + 1)).fetchall()
+        found, has_more = [report for (report,) in rows[: options.limit]], len(rows) > options.limit
     if options.json:
-        stdio.write(exact_json.dumps(found, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
+        stdio.write_records(found)
     else:
         stdio.write(tables.table(HEADER, [_line(each) for each in found]))
+    if has_more:
+        stdio.tell_more("imports", options.limit)
     return 0
 
 
@@ -177,9 +176,9 @@ COMMANDS = (
     Command(
         "import list",
         list_imports,
-        f"list the newest {SHOWN} imports of a company, newest first",
-        "  bds import list --company acme",
-        (COMPANY, argument("--json", action="store_true", help="print JSON"), URL, KEY_FILE),
+        "list the imports of a company, newest first",
+        "  bds import list --company acme\n  bds import list --company acme --limit 1000 --json",
+        (COMPANY, LIMIT, argument("--json", action="store_true", help="print JSON, a line for each import"), URL, KEY_FILE),
     ),
     Command(
         "import show",
@@ -218,8 +217,8 @@ of this name is ./revert.""",
 Rows of a range that were changed later stay unless --force. What was registered later stays as it is.""",
         (
             argument("company", metavar="COMPANY", help="the company"),
-            argument("--to", metavar="WHEN", help="the version to go back to; with --from the end of the range"),
-            argument("--from", dest="since", metavar="WHEN", help="undo the changes after this version"),
+            argument("--to", type=read_when, metavar="WHEN", help="the version to go back to; with --from the end of the range"),
+            argument("--from", dest="since", type=read_when, metavar="WHEN", help="undo the changes after this version"),
             argument("--change-set", type=read_id, metavar="ID", help="undo this change set"),
             argument(
                 "--entity", action="append", default=[], metavar="E", help="an entity alone, with its children; may be repeated"

@@ -38,7 +38,7 @@ def list_hooks(options: argparse.Namespace, config: Config) -> int:
         require_company(connection, options.company)
         hooks = [row[0] for row in connection.execute(HOOKS + " order by h.number", (options.company,))]
     if options.json:
-        stdio.write(exact_json.dumps(hooks, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n")
+        stdio.write_records(hooks)
     else:
         stdio.write(tables.table(HEADER, [_line(hook) for hook in hooks]))
     return 0
@@ -134,7 +134,7 @@ COMMANDS = (
         """\
   bds hook list --company acme                 states, last attempts, what is queued; never a secret
   bds hook list --company acme --json""",
-        (COMPANY, argument("--json", action="store_true", help="print JSON")),
+        (COMPANY, argument("--json", action="store_true", help="print JSON, a line for each hook")),
     ),
     Command(
         "hook create",

@@ -28,6 +28,7 @@ from app.cli import (
 from app.cli.arguments import (
     BY_NAME,
     SCOPES,
+    WHEN,
     Parser,
     read_change,
     read_count,
@@ -37,6 +38,7 @@ from app.cli.arguments import (
     read_port,
     read_processes,
     read_scopes,
+    read_when,
 )
 from app.cli.command import COMPANY, Command, argument
 from app.cli.remote import KEY_FILE, URL
@@ -248,6 +250,7 @@ restoring a backup.""",
   bds export orders --company acme --format excel --filter 'total gt 1000' --output orders.xlsx
   bds export orders --company acme --format json --url https://data.example.com --key-file key.txt
   bds export orders --company acme --format parquet --since yesterday --output changed.parquet
+  bds export orders --company acme --format csv --version year-end
   bds export diff --company acme --format json --since 17     what changed in all entities""",
         (
             argument("entity", metavar="ENTITY", help="such as products; diff for all, with --since"),
@@ -267,9 +270,9 @@ restoring a backup.""",
                 const="false",
                 help="leave ids out, to restore rows or for another company",
             ),
-            argument("--at", metavar="TIME", help="rows as of a time, such as 2026-01-01 or 2026-01-01T00:00:00Z"),
-            argument("--version", dest="of_version", type=read_count, metavar="N", help="rows as of a version: the id of a change"),
-            argument("--since", metavar="WHEN", help=f"only what has changed since then: {versions.WHEN}"),
+            argument("--version", dest="of_version", type=read_when, metavar="WHEN", help=f"rows as of {WHEN}"),
+            argument("--at", type=read_when, metavar="TIME", help="rows as of a time alone, such as 2026-01-01, yesterday or -12h"),
+            argument("--since", type=read_when, metavar="WHEN", help="only what has changed since then, the same as --version"),
             argument(
                 "--versions",
                 action="store_const",

@@ -98,7 +98,7 @@ def run_sql(options: argparse.Namespace, config: Config) -> int:
 def run_query(options: argparse.Namespace, config: Config) -> int:
     names, rows = everywhere.query(connections.urls_of_places(config), options.statement)
     if options.json:
-        stdio.write("".join(exact_json.dumps(dict(zip(names, row, strict=True)), default=str) + "\n" for row in rows))
+        stdio.write_records((dict(zip(names, row, strict=True)) for row in rows), default=str)
     else:
         stdio.write(tables.table(names, [[_cell(value) for value in row] for row in rows]))
     return 0

@@ -11,10 +11,12 @@ import errno
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
+
+from app.types import exact_json
 
 INPUT, OUTPUT = "standard input", "standard output"
 
@@ -67,6 +69,16 @@ def write(text: str) -> None:
     with _writing():
         sys.stdout.write(text)
         sys.stdout.flush()
+
+
+def write_records(records: Iterable[Any], default: Callable[[Any], Any] | None = None) -> None:
+    """Write results as JSON Lines.  default: writes values that JSON does not have.  Raises OSError."""
+    write("".join(exact_json.dumps(each, default=default, ensure_ascii=not is_unicode()) + "\n" for each in records))
+
+
+def tell_more(kind: str, limit: int) -> None:
+    """Say that a list has ended at its limit."""
+    message(f"bds: there are more {kind} than the newest {limit:,}; --limit N prints more")
 
 
 @contextlib.contextmanager

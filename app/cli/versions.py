@@ -8,23 +8,29 @@ from typing import Any
 import psycopg
 
 from app.cli import stdio, tables
+from app.cli.arguments import WHEN, read_when
 from app.cli.command import Command, argument
 from app.cli.companies import require_company
 from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
-from app.query.check.moments import absolute
 from app.types import exact_json
 
+COUNTED = ("created", "updated", "deleted")
 FETCHED = 1_000  # rows at once
+REGISTERED = """
+    select e.name, v.registered_id is null
+    from bds.entities e cross join lateral bds_service.find_version(%(company)s, %(since)s, entity => e.name) v
+    order by e.ordinal
+"""
 COUNTS = """
     select e.name, count(*) filter (where d.operation = 'create'), count(*) filter (where d.operation = 'update'),
         count(*) filter (where d.operation = 'delete')
-    from bds.entities e
-    cross join lateral bds_service.find_version(%(company)s, %(since)s, entity => e.name) v
-    left join lateral bds.diff(%(company)s, e.name, %(since)s, %(until)s) d on v.registered_id is null
+    from bds.entities e left join lateral bds.diff(%(company)s, e.name, %(since)s, %(until)s) d on true
+    where e.name = any(%(known)s)
     group by e.name, e.ordinal order by e.ordinal
 """
+GENERATION = "select coalesce(max(p.generation), 1) from bds.company_positions p where p.company_id = %s"
 DIFFERENCE = """
     select d.row_id, d.operation, d.columns, d.old, d.new, d.version from bds.diff(%(company)s, %(entity)s, %(since)s, %(until)s) d
 """
@@ -36,8 +42,8 @@ NAMES = """
 
 
 def version_of(connection: psycopg.Connection[Any], company: str, when: str) -> int:
-    """The version that a person means.  Raises psycopg.Error."""
-    row = connection.execute("select bds.version_of(%s, %s)", (company, absolute(when))).fetchone()
+    """The version of what read_when has read.  Raises psycopg.Error."""
+    row = connection.execute("select bds.version_of(%s, %s)", (company, when)).fetchone()
     assert row is not None
     version: int = row[0]
     return version
@@ -56,16 +62,20 @@ def show_difference(options: argparse.Namespace, config: Config) -> int:
 
 
 def _print_counts(connection: psycopg.Connection[Any], ends: dict[str, Any], *, as_json: bool) -> None:
-    counts = [row for row in connection.execute(COUNTS, ends).fetchall() if any(row[1:])]
-    if as_json:
-        entities = {name: dict(zip(("created", "updated", "deleted"), numbers, strict=True)) for name, *numbers in counts}
-        stdio.write(exact_json.dumps({"since": ends["since"], "version": ends["until"], "entities": entities}) + "\n")
+    entities = connection.execute(REGISTERED, ends).fetchall()
+    notices = [f"{name} was not registered at version {ends['since']}" for name, is_known in entities if not is_known]
+    counts = connection.execute(COUNTS, {**ends, "known": [name for name, is_known in entities if is_known]}).fetchall()
+    if as_json:  # as GET /c/{companyId}/diff answers it
+        [(generation,)] = connection.execute(GENERATION, (ends["company"],)).fetchall()
+        shown = {name: dict(zip(COUNTED, numbers, strict=True)) for name, *numbers in counts}
+        named = {"since": ends["since"], "version": ends["until"], "generation": generation}
+        stdio.write_records([{**named, "entities": shown, "notices": notices}])
         return
+    for notice in notices:
+        stdio.message(f"notice: {notice}")
     stdio.write(f"from version {ends['since']:,} to {ends['until']:,}\n")
-    if counts:
-        stdio.write(
-            tables.table(("entity", "created", "updated", "deleted"), [(n, *(f"{c:,}" for c in each)) for n, *each in counts])
-        )
+    if counts := [each for each in counts if any(each[1:])]:
+        stdio.write(tables.table(("entity", *COUNTED), [(n, *(f"{c:,}" for c in each)) for n, *each in counts]))
     else:
         stdio.write("nothing differs\n")
 
@@ -76,7 +86,7 @@ def _print_rows(connection: psycopg.Connection[Any], ends: dict[str, Any], *, as
         for row, operation, columns, old, new, version in cursor.execute(DIFFERENCE, ends):
             if as_json:
                 record = {"rowId": str(row), "operation": operation, "columns": columns, "old": old, "new": new, "version": version}
-                stdio.write(exact_json.dumps(record, ensure_ascii=not stdio.is_unicode()) + "\n")
+                stdio.write_records([record])
             else:
                 stdio.write(_line(row, operation, columns, old or {}, new or {}) + "\n")
 
@@ -123,7 +133,6 @@ def list_versions(options: argparse.Namespace, config: Config) -> int:
 
 COMPANY = argument("company", metavar="COMPANY", help="the company")
 NAME = argument("name", metavar="NAME", help="a letter and up to 62 of A-Z a-z 0-9 _ -")
-WHEN = "a version, its name, a time (UTC), now, today, yesterday, -7d or -12h"
 COMMANDS = (
     Command(
         "diff",
@@ -136,8 +145,8 @@ COMMANDS = (
         (
             COMPANY,
             argument("entity", metavar="ENTITY", nargs="?", help="an entity; without it, the counts of all"),
-            argument("--since", required=True, metavar="WHEN", help=WHEN),
-            argument("--until", default="now", metavar="WHEN", help="the same (now)"),
+            argument("--since", required=True, type=read_when, metavar="WHEN", help=WHEN),
+            argument("--until", default="now", type=read_when, metavar="WHEN", help="the same (now)"),
             argument("--json", action="store_true", help="print JSON, a line for each row"),
         ),
     ),
@@ -146,7 +155,7 @@ COMMANDS = (
         put_version,
         "give a version a name, or move the name to it",
         "  bds version put acme year-end --when 2026-12-31T23:00Z",
-        (COMPANY, NAME, argument("--when", default="now", metavar="WHEN", help=f"{WHEN} (now)")),
+        (COMPANY, NAME, argument("--when", default="now", type=read_when, metavar="WHEN", help=f"{WHEN} (now)")),
     ),
     Command("version list", list_versions, "list the names of versions", "  bds version list acme", (COMPANY,)),
     Command(

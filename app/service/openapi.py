@@ -144,7 +144,13 @@ def _operation(catalog: Catalog, path: str, operation: Operation) -> dict[str, A
     ]
     for where, given in (("query", operation.query), ("header", operation.headers)):
         parameters += [
-            {"name": name, "in": where, "required": where == "query" and name in operation.needed, "schema": schema, "description": about}
+            {
+                "name": name,
+                "in": where,
+                "required": where == "query" and name in operation.needed,
+                "schema": schema,
+                "description": about,
+            }
             for name, (schema, about) in given.items()
         ]
     found: dict[str, Any] = {

@@ -341,7 +341,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {201: Answer("Created"), 204: Answer("Replaced")},
         body={"text/plain": TEXT},
     ),
-    ("DELETE", "/api/{companyId}/mappers/{name}"): Operation("deleteMapper", "Mappers", "Delete a mapper", "import", {204: NOTHING}),
+    ("DELETE", "/api/{companyId}/mappers/{name}"): Operation(
+        "deleteMapper", "Mappers", "Delete a mapper", "import", {204: NOTHING}
+    ),
     ("POST", "/api/{companyId}/mappers/{name}/preview"): Operation(
         "previewMapper",
         "Mappers",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +59,24 @@ def test_problems_as_json(operator: Operator, bds: Callable[..., tuple[int, str]
     operator.connection.execute("alter table data.units disable trigger bds_log_insert")
     code, text = bds("--json")
     found: Any = json.loads(text)
-    assert code == 1 and found["compared_at"] is None
+    assert code == 1 and found["comparedAt"] is None
     assert found["problems"] == [
         {
             "place": "home",
             "kind": "disabled trigger",
-            "company_id": None,
+            "companyId": None,
             "entity": "units",
             "object": "bds_log_insert on data.units",
             "detail": "writes are not logged as they should be",
             "mend": "alter table data.units enable trigger bds_log_insert",
         }
     ]
+
+
+def test_the_time_in_json_is_that_of_every_interface() -> None:
+    at = datetime(2026, 11, 22, 5, 0, tzinfo=timezone(timedelta(hours=2)))
+    assert json.loads(doctor.as_json([], at)) == {"problems": [], "comparedAt": "2026-11-22T03:00:00.000000Z"}
+    assert "at 2026-11-22 03:00Z" in doctor.as_text([], at)
 
 
 def test_what_a_person_decides_has_no_mend_and_a_command_is_printed_as_it_is_typed() -> None:
@@ -105,7 +112,7 @@ def test_heads_that_are_kept_elsewhere_tell_whether_a_log_was_rebuilt(
     assert operator.rows("select * from bds.verify_log('acme')") == []
     code, text = bds("--head", str(kept), "--json")
     [problem] = json.loads(text)["problems"]
-    assert code == 1 and (problem["kind"], problem["company_id"]) == ("log altered", "acme")
+    assert code == 1 and (problem["kind"], problem["companyId"]) == ("log altered", "acme")
     assert problem["object"] == "bds.changes 1-1" and hash[:16] in problem["detail"]
     operator.delete_company("acme")
     assert "no company of this id lives here" in " ".join(bds("--head", str(kept))[1].split())
@@ -149,7 +156,7 @@ def test_a_company_without_its_clock_is_told(operator: Operator, bds: Callable[.
     kept.write_text(bds("--print-heads")[1])
     operator.connection.execute("set session_replication_role = replica; delete from bds.clocks where company_id = 'acme'")
     [problem] = json.loads(bds("--deep", "--json")[1])["problems"]
-    assert (problem["kind"], problem["company_id"], problem["object"]) == ("log altered", "acme", "bds.clocks")
+    assert (problem["kind"], problem["companyId"], problem["object"]) == ("log altered", "acme", "bds.clocks")
     operator.connection.execute("delete from bds.seal_positions")
     clock, head = json.loads(bds("--head", str(kept), "--json")[1])["problems"]
     assert clock == problem and "no company of this id lives here" in head["detail"]

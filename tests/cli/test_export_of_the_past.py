@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
-from app.cli import exports, parser
+from app.cli import exports, main
 from app.config import Config
 from app.errors import ServiceError
 from tests.conftest import Operator
@@ -25,14 +26,32 @@ def test_an_export_has_the_rows_of_then(database_url: str, operator: Operator) -
         return out.getvalue().decode("utf-8-sig").split()
 
     assert lines() == ["name", "Second"]
-    assert lines(version="1") == lines(at=at) == ["name", "First"]
+    operator.connection.execute("select bds.name_version('acme', 'first', 1)")
+    assert lines(version="1") == lines(version="first") == lines(version=at) == lines(at=at) == ["name", "First"]
     assert lines(version="0") == ["name"]
     with pytest.raises(ServiceError, match="version 3 is yet to come"):
         lines(version="3")
 
 
-def test_the_command_takes_a_version_or_a_time() -> None:
-    options = parser.parser().parse_args(
-        ["export", "units", "--company", "acme", "--format", "csv", "--at", "2026-01-01", "--version", "7"]
-    )
-    assert (options.at, options.of_version, options.version) == ("2026-01-01", "7", False)
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
+EXPORT = ("export", "units", "--company", "acme", "--format", "csv")
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "member"),
+    [
+        (EXPORT, "--version", "of_version"),
+        (EXPORT, "--at", "at"),
+        (EXPORT, "--since", "since"),
+        (("diff", "acme", "--since", "1"), "--until", "until"),
+        (("diff", "acme"), "--since", "since"),
+        (("revert", "acme"), "--to", "to"),
+        (("revert", "acme"), "--from", "since"),
+        (("version", "put", "acme", "x"), "--when", "when"),
+    ],
+)
+def test_a_version_is_an_id_a_name_a_time_or_a_relative_word(command: tuple[str, ...], option: str, member: str) -> None:
+    for given, read in (("7", "7"), ("year-end", "year-end"), ("2026-01-01", "2026-01-01"), ("now", TIME), ("-7d", TIME)):
+        options = main._read([*command, option, given])
+        assert re.fullmatch(read, getattr(options, member)), given
+        assert options.version is False, "of bds itself"

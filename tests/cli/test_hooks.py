@@ -79,7 +79,10 @@ def test_hooks_are_listed_with_their_health(bds: Bds, operator: Operator) -> Non
     assert lines[1] == [first, "failing", "2", "2026-01-02 03:04", "no answer", "0", "products", URL, "price > 1"]
     assert lines[2][:4] == [second, "disabled", "0", "never"]
     code, out, _ = bds("hook", "list", "--company", "acme", "--json")
-    assert [(hook["id"], hook["health"]["state"]) for hook in json.loads(out)] == [(first, "failing"), (second, "disabled")]
+    assert [(hook["id"], hook["health"]["state"]) for hook in map(json.loads, out.splitlines())] == [
+        (first, "failing"),
+        (second, "disabled"),
+    ]
     assert secret not in out
     assert len(bds("hook", "list", "--company", "beta")[1].splitlines()) == 1, "the header"
 

@@ -97,7 +97,18 @@ def test_the_same_commands_in_the_database(
     assert main.main(["import", "show", id, "--company", "other"]) == 0
     assert capsys.readouterr().out == out
     assert main.main(["import", "list", "--company", "other", "--json"]) == 0
-    (listed,) = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    listed = json.loads(said.out)  # one line
+    assert said.err == ""
+    assert main.main(["import", feed(UNITS), "--company", "other", "--dry-run"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(logs.access, "disabled", True)  # as in `bds`
+    for url in ([], ["--url", f"http://{service.host}:{service.port}"]):
+        monkeypatch.setenv("BDS_KEY", service.operator.key("other"))
+        assert main.main(["import", "list", "--company", "other", "--limit", "1", *url]) == 0
+        said = capsys.readouterr()
+        assert len(said.out.splitlines()) == 2, "a header and an import"
+        assert said.err == "bds: there are more imports than the newest 1; --limit N prints more\n"
     assert (listed["importId"], listed["dryRun"], "errors" in listed) == (id, True, False)
     for words, message in (
         (("list", "--company", "nowhere"), "no such company: 'nowhere'"),

@@ -12,10 +12,14 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from app import metrics
 from app.cli import main, parser
+from app.cli.command import Command
+from app.cli.parser import COMMANDS
 from app.config import RENAMED, Config
 from app.errors import ERRORS, SQLSTATES
 from app.formats import FORMATS, READABLE
+from app.service.operations import OPERATIONS
 from app.service.routes import ROUTES
+from app.wire.cors import EXPOSED, REQUEST_HEADERS
 from tests.docs.documents import ROOT, documents, lines_of, read
 
 REFERENCE = "docs/reference.md"
@@ -69,7 +73,8 @@ def test_what_the_database_raises_has_an_error_code() -> None:
 
 RECORD_ERRORS = {
     "unknown_field", "invalid_value", "required", "lookup_not_found", "lookup_ambiguous", "already_exists", "not_found",
-    "duplicate_record", "in_use", "invalid_directive", "batch_failed",
+    "duplicate_record", "in_use", "invalid_directive", "batch_failed", "conflict",
+    "unknown_entity", "cancelled", "aborted",
 }  # fmt: skip
 
 
@@ -114,6 +119,29 @@ def test_a_command_is_documented_and_helps(command: str, capsys: pytest.CaptureF
     printed = capsys.readouterr().out
     assert "usage: bds" in printed
     assert f"bds {command}" in printed.partition("example:\n")[2], "how it is used"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_options_of_a_command_are_documented(command: Command) -> None:
+    [row] = [
+        row for row in rows("Commands") if re.search(rf"`bds {command.name} (?!list|show|revert)|`bds {command.name}`", row[0])
+    ]
+    options = {flag for each in command.arguments for flag in each.flags if flag.startswith("--")} - {"--url", "--key-file"}
+    assert {option for option in options if not re.search(rf"{option}\b", " ".join(row))} == set()
+
+
+@pytest.mark.parametrize("route", OPERATIONS, ids=" ".join)
+def test_the_parameters_of_a_route_are_documented(route: tuple[str, str]) -> None:
+    [row] = [row for row in rows("HTTP routes") if f"`{' '.join(route)}`" in row[0]]
+    names = {name for name in OPERATIONS[route].query if not name.startswith("$")} - {"limit", "offset", "generation"}
+    assert {name for name in names if not re.search(rf"`{name}\b", row[1])} == set()
+
+
+def test_headers_of_other_origins_are_documented() -> None:
+    lines = {line for under, kind, line in lines_of("docs/odata.md") if under == "Pages of other origins"}
+    text = " ".join(lines)
+    for name in (*EXPOSED.split(", "), *REQUEST_HEADERS):
+        assert f"`{name}`" in text or (name.startswith("OData-") and "`OData-...`" in text)
 
 
 def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,7 @@ def test_the_doctor_examines_every_place(pair: Places, bds: Any, tmp_path: Path)
     code, out, _ = bds("doctor", "--json")
     [problem] = json.loads(out)["problems"]
     assert code == 1 and (problem["place"], problem["kind"], problem["object"]) == ("gone", "place away", "gone")
+    assert problem["mend"] is None, "a statement mends nothing here"
     pair.home.rows("select bds.maintain(seal_age => '0')"), pair.west.rows("select bds.maintain(seal_age => '0')")
     code, out, err = bds("doctor", "--print-heads")
     heads = [json.loads(line) for line in out.splitlines()]

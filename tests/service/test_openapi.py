@@ -102,7 +102,10 @@ def made(service: Service) -> dict[str, str]:
     failed = send(service, "POST", "/api/demo/import", {"units": [{"code": "Y"}]})["importId"]
     send(service, "PUT", "/api/demo/versions/some", {"version": 1, "generation": 1})
     mapper = "type csv\nunits = 'row' { code = 'Code' name = 'Name' }\n"
-    assert ask(service, "/api/demo/mappers/some", "PUT", {"X-API-Key": service.key, "Content-Type": "text/plain"}, mapper).status == 201
+    assert (
+        ask(service, "/api/demo/mappers/some", "PUT", {"X-API-Key": service.key, "Content-Type": "text/plain"}, mapper).status
+        == 201
+    )
     return {"hooks": hook["id"], "deliveryId": delivery, "imports": failed, "name": "some"}
 
 
@@ -115,7 +118,7 @@ def administrator(service: Service) -> str:
 
 def filled(path: str, made: dict[str, str]) -> str:
     """A path of the description with what its parameters name."""
-    kind = (path.split("/") + [""])[3]  # hooks, imports or an entity
+    kind = [*path.split("/"), ""][3]  # hooks, imports or an entity
     return path.format(**{**made, "companyId": "demo", "entity": "units", "id": made.get(kind, "1")})
 
 
@@ -176,7 +179,9 @@ def test_every_parameter_of_a_read_is_taken(
                 given["format"] = "csv" if name == "mapper" else "json"
             if name == "after" and "since" in names:
                 given["since"] = "0"
-            given |= {"at": now} if name == "at" else {"before": "2100-01-01"} if path.endswith("/audit") and name == "before" else {}
+            given |= (
+                {"at": now} if name == "at" else {"before": "2100-01-01"} if path.endswith("/audit") and name == "before" else {}
+            )
             method = "HEAD" if path.endswith("/stream") else "GET"  # which has no end
             if method == "HEAD" and name == "filter":
                 given["filter"] = "entity = 'units'"

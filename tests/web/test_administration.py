@@ -216,7 +216,9 @@ def test_numbers_of_the_audit_have_all_their_digits_at_every_door(
     monkeypatch.setenv("BDS_DATABASE_URL", service.operator.connection.info.dsn)
     assert main(["audit", "demo", "--limit", "1", "--json"]) == main(["audit", "demo", "--limit", "1"]) == 0
     token = bearer(sign_in(service, BOSS).token)
-    doors = [capsys.readouterr().out, ask(service, "/c/demo/audit?limit=1", headers=token).body.decode(), boss.get("/audit").text]
+    said = capsys.readouterr()
+    assert said.err.count("bds: there are more records than the newest 1;") == 2
+    doors = [said.out, ask(service, "/c/demo/audit?limit=1", headers=token).body.decode(), boss.get("/audit").text]
     assert [each.count("900.0007") for each in doors] == [2, 1, 1], doors
 
 
