@@ -20,7 +20,7 @@ from app.cli.command import FAILED
 from app.cli.progress import Progress
 from app.cli.remote import given_service
 from app.config import Config
-from app.database import connections, embedded, migrate, roles
+from app.database import connections, embedded, migrate, roles, units, waiting
 from app.database.caller import acting
 from app.formats import CUSTOM, FORMATS, PDF
 from app.places import administration, cluster
@@ -58,11 +58,11 @@ def migrate_database(options: argparse.Namespace, config: Config) -> int:
 def _told(step: migrate.Step) -> str:
     """How long a step of a plan took, and what it locks."""
     if ": " in step.name:
-        return f": locks the entity's table for a moment, waits {migrate.LOCK_TIMEOUT} for that at most and tries again"
+        return f": locks the entity's table for a moment, waits {waiting.LOCK_TIMEOUT} for that at most and tries again"
     if not step.seconds:
         return ""
     duration = f"{step.seconds / 60:.1f} min" if step.seconds >= 60 else f"{step.seconds:.1f} s"
-    with_functions = ", with all functions" if step.name == migrate.LAST else ""
+    with_functions = ", with all functions" if step.name == units.LAST else ""
     return f": {duration}{with_functions}" + (f", locks {', '.join(step.locks)}" if step.locks else "")
 
 

@@ -14,6 +14,9 @@ What commands and operators use:
     connections   connections outside the pools, for imports, too
     embedded      the embedded PostgreSQL
     roles         what must be before the first migration: encoding, owner, roles, who may connect
-    migrate       applies migrations, and functions that have changed
+    migrate       brings a database up to sql/
+    units         what is in sql/: migrations, folders of functions
+    applying      runs one of them
+    waiting       tries again what another session's lock was in the way of
     schema        whether a schema is that of this program
 """

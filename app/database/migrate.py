@@ -16,14 +16,13 @@ Functions of triggers lock nothing and belong to the units' transaction, since t
 a table, are installed part by part, each in a transaction of its own.  A part that fails, because its table was dropped or altered,
 stays as it was and stops no other: `BrokenEntities` names them at the end.
 
-No transaction waits for a lock longer than `LOCK_TIMEOUT`, because other sessions would wait behind it: it is rolled back and tried
-again.  Safe to run twice, to kill at any time and run again, and to run from several processes at once: one works, the others wait
-and find nothing to do.
+No transaction waits for a lock longer than `waiting.LOCK_TIMEOUT`, because other sessions would wait behind it: it is rolled back
+and tried again.  Safe to run twice, to kill at any time and run again, and to run from several processes at once: one works, the
+others wait and find nothing to do.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 import time
@@ -35,39 +34,14 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Jsonb
 
-from app import deprecations, resources
-from app.database import roles
+from app.database import applying, roles, units, waiting
 from app.database.roles import MigrationError
 from app.resources import numbers, version
 
 log = logging.getLogger("bds.db")
 
-SQL = resources.folder("sql")
-LOCK = 20261120  # advisory lock of the runner
-# in which other sessions queue behind a lock that is waited for; before PostgreSQL looks for deadlocks (deadlock_timeout)
-LOCK_TIMEOUT = "500 ms"
-LOCK_PAUSE = 2.0  # seconds between two tries, in which these sessions go on
-LOCK_TRIES = 60
-TELLING = 10  # tries, after which to tell who may hold the lock
-BUSY = {"55P03", "40P01"}  # SQLSTATEs of a lock that was not given in time, and a deadlock
-INTERNALS = "05_impl"  # with what app/deprecations.py adds
-SHARDS = "02_shards"  # divides tables
 VERSION = "version"  # the row of bds_migrations with the newest program's version in place of a checksum
-LAST = "99_grants.sql"  # applied after every other change; recorded when the entities are done, too
 FUNCTIONS = "functions"  # the part of an entity that locks nothing
-HOLDER = """
-    select l.pid, a.usename, a.application_name
-    from pg_locks l join pg_stat_activity a on a.pid = l.pid
-    where l.locktype = 'advisory' and l.granted and a.datname = current_database()
-        and (l.classid, l.objid, l.objsubid) = (0, %s::oid, 1)
-"""
-# A transaction that reads or writes, and how long it has done so
-OLDEST = """
-    select pid, usename, application_name, date_trunc('second', clock_timestamp() - xact_start)::text
-    from pg_stat_activity
-    where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null and backend_type = 'client backend'
-    order by xact_start limit 1
-"""
 # What is not as it was made, and whether to apply everything mends some of it.  A database of before has no record.
 STANDING = """
     select coalesce((select jsonb_agg(d) from bds_operation.differences() d), '[]'),
@@ -84,23 +58,6 @@ LOCKED = """
     where l.pid = pg_backend_pid() and l.locktype = 'relation' and l.granted and c.relkind in ('r', 'p')
         and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
         and c.oid::bigint = any(%s)
-"""
-LOCK_TABLES = """
-    select format('lock table only %%s', c.oid::regclass)
-    from pg_class c where c.relnamespace = any (select to_regnamespace(s) from unnest(%s::text[]) s) and c.relkind = 'r' order by 1
-"""
-# Unlike LOCK, these leave the tables of a view alone.
-LOCK_VIEWS = """
-    select format('alter view %%s owner to bds_owner', c.oid::regclass)
-    from unnest(%s::text[]) name join pg_class c on c.oid = to_regclass(name) and c.relkind = 'v'
-"""
-# Whether two views are the same but for their names
-SAME_VIEW = """
-    select count(*) = 2 and count(distinct (pg_get_viewdef(c.oid), c.reloptions, (
-        select array_agg((a.attname, format_type(a.atttypid, a.atttypmod), a.attcollation)::text order by a.attnum)
-        from pg_attribute a where a.attrelid = c.oid and a.attnum > 0
-    ))) = 1
-    from pg_class c where c.oid in (to_regclass(%s), to_regclass(%s)) and c.relkind = 'v'
 """
 # Functions that this transaction has made: the grants write to all of them.
 MADE = "select p.oid::regprocedure::text from pg_proc p where p.xmin = pg_current_xact_id()::xid"
@@ -127,46 +84,6 @@ PREPARE = """
 """
 # the service compares what was applied to the databases of its places
 ALLOW = "grant select on public.bds_migrations to bds_service, bds_owner"
-# Objects that a schema made anew would take along.
-DEPENDENTS = """
-    with inside (classid, objid) as (
-        select 'pg_proc'::regclass, oid from pg_proc where pronamespace = to_regnamespace(%(schema)s)
-        union all select 'pg_class'::regclass, oid from pg_class where relnamespace = to_regnamespace(%(schema)s)
-        union all select 'pg_rewrite'::regclass, r.oid from pg_rewrite r join pg_class c on c.oid = r.ev_class
-            where c.relnamespace = to_regnamespace(%(schema)s)
-        union all select 'pg_attrdef'::regclass, a.oid from pg_attrdef a join pg_class c on c.oid = a.adrelid
-            where c.relnamespace = to_regnamespace(%(schema)s)
-        union all select 'pg_type'::regclass, oid from pg_type where typnamespace = to_regnamespace(%(schema)s)
-        union all select 'pg_constraint'::regclass, oid from pg_constraint where connamespace = to_regnamespace(%(schema)s)
-        union all select 'pg_namespace'::regclass, to_regnamespace(%(schema)s)::oid
-    )
-    select distinct pg_describe_object(d.classid, d.objid, 0)
-    from pg_depend d join inside i on (i.classid, i.objid) = (d.refclassid, d.refobjid)
-    where (d.classid, d.objid) not in (select classid, objid from inside)
-        and not (d.classid = 'pg_class'::regclass and d.objid::regclass::text ^@ 'pg_toast.') order by 1
-"""
-OVERLOADED = """
-    select format('%s.%I', pronamespace::regnamespace, proname), string_agg(oid::regprocedure::text, ' and ' order by oid)
-    from pg_proc where pronamespace in (to_regnamespace('bds'), to_regnamespace('bds_service'))
-    group by pronamespace, proname having count(*) > 1 order by 1
-"""
-MEND = "a public function keeps its parameters and its result: drop the old one in a migration, or make a development database anew"
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A migration, a folder of functions, or a file beside the folders: what is applied whole."""
-
-    name: str  # migrations/0002_tenancy.sql, 20_registry, 99_grants.sql
-    files: Sequence[tuple[str, str]]  # name and text of each, in the order in which they are applied
-
-    @property
-    def is_migration(self) -> bool:
-        return self.name.startswith("migrations/")
-
-    @property
-    def checksum(self) -> str:
-        return hashlib.sha256(repr(self.files).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +115,14 @@ def migrate(url: str, shards: int | None = None) -> list[str]:
     """
     with _connect(url) as connection:
         roles.ensure(connection)
-        _patiently(connection, partial(_prepare, connection))
+        waiting.patiently(connection, partial(_prepare, connection))
         broken: dict[str, str] = {}
-        names = list(_apply_due(connection, partial(_patiently, connection), broken, shards))
+        names = list(_apply_due(connection, partial(waiting.patiently, connection), broken, shards))
         if _applied(connection).get(VERSION) != version():
-            _patiently(connection, partial(_record, connection, VERSION, version()))
+            waiting.patiently(connection, partial(applying.record, connection, VERSION, version()))
         connection.execute("set role bds_owner")
         # whether it was restored from a dump is not known otherwise
-        _patiently(connection, lambda: connection.execute(AFTER_RESTORE))
+        waiting.patiently(connection, lambda: connection.execute(AFTER_RESTORE))
         return _whole(names, broken)
 
 
@@ -235,7 +152,7 @@ def plan(url: str, steps: list[Step] | None = None) -> list[str]:
         held, began = _locks(connection, tables), time.monotonic()
         for name in _apply_due(connection, lambda step: step(), broken, is_plan=True):
             names.append(name)
-            if name != LAST and not name.startswith("migrations/") and ": " not in name:
+            if name != units.LAST and not name.startswith("migrations/") and ": " not in name:
                 found.append(Step(name))  # all functions are applied before the first of them is named: the grants have their time
                 continue
             now, seconds = _locks(connection, tables), time.monotonic() - began
@@ -245,7 +162,7 @@ def plan(url: str, steps: list[Step] | None = None) -> list[str]:
             steps[:] = found
 
     with _connect(url) as connection:
-        _patiently(connection, work, force_rollback=True)
+        waiting.patiently(connection, work, force_rollback=True)
     return _whole(names, broken)
 
 
@@ -266,8 +183,8 @@ def _connect(url: str) -> psycopg.Connection[Any]:
     if connection.execute("select 1 from pg_extension where extname = 'citus'").fetchone():  # each node is migrated by itself
         for what in ("ddl", "create_role", "alter_role"):
             connection.execute(f"set citus.enable_{what}_propagation = off".encode())
-    _take_lock(connection)
-    connection.execute("select set_config('lock_timeout', %s, false)", (LOCK_TIMEOUT,))
+    waiting.take_lock(connection)
+    connection.execute("select set_config('lock_timeout', %s, false)", (waiting.LOCK_TIMEOUT,))
     return connection
 
 
@@ -278,37 +195,18 @@ def _prepare(connection: psycopg.Connection[Any]) -> None:
     connection.execute(ALLOW)
 
 
-def _take_lock(connection: psycopg.Connection[Any]) -> None:
-    """Take the runner's lock; while another session holds it, which any session may, wait and tell which."""
-    while connection.execute("select pg_try_advisory_lock(%s)", (LOCK,)).fetchone() != (True,):
-        if holder := connection.execute(HOLDER, (LOCK,)).fetchone():
-            log.warning("waiting for another session that migrates: pid %s, %s, %s", *holder)
-            connection.execute("select pg_advisory_lock(%s)", (LOCK,))
-            return
-
-
 def is_current(url: str) -> bool:
     """Whether nothing is due."""
     with psycopg.connect(url, autocommit=True) as connection:
         if connection.execute("select to_regclass('public.bds_migrations')").fetchone() == (None,):
             return False
         applied = _applied(connection)
-    return all(applied.get(unit.name) == unit.checksum for unit in units())
+    return all(applied.get(unit.name) == unit.checksum for unit in units.read_units())
 
 
 def _applied(connection: psycopg.Connection[Any]) -> dict[str, str]:
     """Checksums of the units that were applied, by name."""
     return dict(connection.execute("select name, checksum from public.bds_migrations").fetchall())
-
-
-def units() -> Iterator[Unit]:
-    """Everything in `sql/`, in the order in which it is applied."""
-    for path in (*sorted((SQL / "migrations").glob("*.sql")), *sorted(SQL.glob("[0-9]*"))):
-        files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
-        texts = [(file.relative_to(SQL).as_posix(), file.read_text(encoding="utf-8")) for file in files]
-        if path.name == INTERNALS:
-            texts.append((f"{INTERNALS}/deprecated", deprecations.statement()))
-        yield Unit(path.relative_to(SQL).as_posix(), texts)
 
 
 def _apply_due(
@@ -325,21 +223,21 @@ def _apply_due(
     is_plan: views and tables of entities are only named.
     """
     applied: dict[str, str] = attempt(partial(_applied, connection))
-    known = list(units())
+    known = list(units.read_units())
     _require_not_newer(applied, known)
     standing, is_altered = attempt(partial(_standing, connection))
     due = [unit for unit in known if applied.get(unit.name) != unit.checksum or (is_altered and not unit.is_migration)]
     if is_plan:
-        _lock_first(connection, due)
+        applying.lock_first(connection, due)
     for unit in due:
         if unit.is_migration:
             if unit.name in applied:
                 raise MigrationError(f"sql/{unit.name} was changed after it was applied: write a new migration instead")
             attempt(partial(_apply_migration, connection, unit))
             yield unit.name
-    functions = [unit for unit in known if not unit.is_migration and (unit in due or unit.name == LAST)]
+    functions = [unit for unit in known if not unit.is_migration and (unit in due or unit.name == units.LAST)]
     if due:
-        if shards and SHARDS not in applied:
+        if shards and units.SHARDS not in applied:
             attempt(partial(_prepare_shards, connection, shards))
         generated: list[str] = []
         attempt(partial(_apply_functions, connection, functions, standing, generated, broken))
@@ -349,10 +247,10 @@ def _apply_due(
         if entity not in broken and (is_plan or attempt(partial(_installs_part, connection, entity, part, broken))):
             yield f"{entity}: {part}"
     if due:
-        attempt(partial(_record, connection, LAST, functions[-1].checksum))
+        attempt(partial(applying.record, connection, units.LAST, functions[-1].checksum))
 
 
-def _require_not_newer(applied: dict[str, str], known: Sequence[Unit]) -> None:
+def _require_not_newer(applied: dict[str, str], known: Sequence[units.Unit]) -> None:
     """Raises MigrationError if a newer program has migrated the database."""
     unknown = sorted({name for name in applied if name.startswith("migrations/")} - {unit.name for unit in known})
     if unknown:
@@ -361,58 +259,15 @@ def _require_not_newer(applied: dict[str, str], known: Sequence[Unit]) -> None:
         raise MigrationError(f"the database is newer than this program: version {applied[VERSION]} has migrated it")
 
 
-def _lock_first(connection: psycopg.Connection[Any], due: Sequence[Unit]) -> None:
-    """Lock what units make anew or change, in the order of those who use it: tables of internals, views, and tables only then.
-
-    One that has locked a view and waits for a table, for which this transaction waits in turn, would end each of its tries.
-    """
-    texts = [text for unit in due for _, text in unit.files]
-    connection.execute("set local role bds_owner")
-    schemas = [schema for text in texts for schema in _made_anew(text)]
-    statements = connection.execute(LOCK_TABLES, (schemas,)).fetchall()
-    pieces = [piece for text in texts for piece in _pieces(text)]
-    views = [view for view, statement in pieces if view and not _is_same_view(connection, view, statement)]
-    statements += connection.execute(LOCK_VIEWS, (views,)).fetchall()
-    for (statement,) in statements:
-        connection.execute(statement.encode())
-    connection.execute("reset role")
-
-
 def _prepare_shards(connection: psycopg.Connection[Any], number: int) -> None:
     connection.execute("update bds.settings set shards = %s", (number,))
-    connection.execute((SQL / "shards.sql").read_bytes())
+    connection.execute((units.SQL / "shards.sql").read_bytes())
 
 
-def _patiently(connection: psycopg.Connection[Any], work: Callable[[], Any], *, force_rollback: bool = False) -> Any:
-    """Do the work in a transaction, and again if another session held a lock; returns its result.
-
-    Raises MigrationError after the last try.
-    """
-    for left in reversed(range(LOCK_TRIES)):
-        try:
-            with connection.transaction(force_rollback=force_rollback):
-                return work()
-        except (MigrationError, psycopg.Error) as error:
-            cause = error if isinstance(error, psycopg.Error) else error.__cause__
-            if not isinstance(cause, psycopg.Error) or cause.sqlstate not in BUSY:
-                raise
-            if not left:
-                raise MigrationError(f"another session held a lock in each of {LOCK_TRIES} tries, end it first: {error}") from error
-        if left % TELLING == 0:
-            _tell_oldest(connection, left)
-        time.sleep(LOCK_PAUSE)
-
-
-def _tell_oldest(connection: psycopg.Connection[Any], left: int) -> None:
-    """Log which transaction may hold the lock: the oldest."""
-    if oldest := connection.execute(OLDEST).fetchone():
-        log.warning("another session holds a lock, tries left: %s; the oldest transaction: pid %s, %s, %s, %s", left, *oldest)
-
-
-def _apply_migration(connection: psycopg.Connection[Any], unit: Unit) -> None:
+def _apply_migration(connection: psycopg.Connection[Any], unit: units.Unit) -> None:
     # a program that dies after this transaction leaves the grants due
-    connection.execute("delete from public.bds_migrations where name = %s", (LAST,))
-    _apply(connection, unit)
+    connection.execute("delete from public.bds_migrations where name = %s", (units.LAST,))
+    applying.apply(connection, unit)
 
 
 def _standing(connection: psycopg.Connection[Any]) -> tuple[list[dict[str, Any]], bool]:
@@ -431,25 +286,26 @@ def _standing(connection: psycopg.Connection[Any]) -> tuple[list[dict[str, Any]]
 
 def _apply_functions(
     connection: psycopg.Connection[Any],
-    units: Sequence[Unit],
+    functions: Sequence[units.Unit],
     standing: list[dict[str, Any]],
     generated: list[str],
     broken: dict[str, str],
 ) -> None:
-    """Apply the units, record what they have made, and generate functions of entities; `generated` gets the names of the latter.
+    """Apply units of functions, record what these have made, and generate functions of entities; `generated` gets their names.
 
     standing: what was not as it was made before.
     broken: gets the entities whose functions could not be generated, and why.
     """
     broken.clear()  # by an earlier attempt
-    _lock_first(connection, units)
-    connection.execute("delete from public.bds_migrations where name = %s", (LAST,))
-    _record(connection, VERSION, version())  # with the functions, so that an earlier program never takes them for older ones
+    applying.lock_first(connection, functions)
+    connection.execute("delete from public.bds_migrations where name = %s", (units.LAST,))
+    # with the functions, so that an earlier program never takes them for older ones
+    applying.record(connection, VERSION, version())
     made: set[str] = set()
-    for unit in units:
-        if unit.name == LAST:
+    for unit in functions:
+        if unit.name == units.LAST:
             made.update(name for (name,) in connection.execute(MADE))
-        _apply(connection, unit)
+        applying.apply(connection, unit)
     connection.execute("set local role bds_owner")
     connection.execute(RECORD_MADE, (Jsonb([each for each in standing if each["object"] not in made]),))
     connection.execute("reset role")
@@ -472,7 +328,7 @@ def _installs_part(connection: psycopg.Connection[Any], entity: str, part: str, 
         with connection.transaction():
             _install_part(connection, entity, part)
     except psycopg.Error as error:
-        if error.sqlstate in BUSY or isinstance(error, psycopg.OperationalError):
+        if error.sqlstate in waiting.BUSY or isinstance(error, psycopg.OperationalError):
             raise MigrationError(f"{part} of entity {entity}: {error}") from error
         problem = connection.execute(TABLE_PROBLEMS, (entity,)).fetchone()
         broken[entity] = "; mend: ".join(
@@ -491,95 +347,3 @@ def _whole(names: list[str], broken: dict[str, str]) -> list[str]:
     if broken:
         raise BrokenEntities(names, broken)
     return names
-
-
-def _record(connection: psycopg.Connection[Any], name: str, checksum: str) -> None:
-    connection.execute(
-        "insert into public.bds_migrations (name, checksum) values (%s, %s)"
-        " on conflict (name) do update set checksum = excluded.checksum, applied_at = clock_timestamp()",
-        (name, checksum),
-    )
-
-
-def _apply(connection: psycopg.Connection[Any], unit: Unit) -> None:
-    """Run the unit's files and record it, in the transaction of the caller."""
-    if unit.name != LAST:
-        _record(connection, unit.name, unit.checksum)
-    connection.execute("set local role bds_owner")
-    for name, text in unit.files:
-        _require_alone(connection, name, text)
-        _run(connection, name, text)
-    if not unit.is_migration:
-        _require_no_overload(connection, unit)
-    connection.execute("reset role")
-
-
-def _run(connection: psycopg.Connection[Any], name: str, text: str) -> None:
-    """Run a file, but for its statements of views that are there as these would make them."""
-    for view, piece in _pieces(text):
-        if view and _is_same_view(connection, view, piece):
-            continue
-        try:
-            connection.execute(piece.encode())
-        except psycopg.Error as error:
-            raise MigrationError(f"sql/{name}{_line(error, piece)}: {_explained(error)}") from error
-
-
-def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """A file in pieces: each statement of a view with the view's name, and what is between them; each on its lines of the file."""
-    end = 0
-    for found in re.finditer(r"^create or replace view ([\w.]+).*?;$", text, re.MULTILINE | re.DOTALL):
-        for view, begin, until in (("", end, found.start()), (found[1], found.start(), found.end())):
-            yield view, "\n" * text.count("\n", 0, begin) + text[begin:until]
-        end = found.end()
-    yield "", "\n" * text.count("\n", 0, end) + text[end:]
-
-
-def _is_same_view(connection: psycopg.Connection[Any], view: str, statement: str) -> bool:
-    """Whether a statement would make a view as it is: it makes one elsewhere, for a moment."""
-    if connection.execute("select to_regclass(%s)", (view,)).fetchone() == (None,):
-        return False
-    other = "bds_compared.a_view"
-    try:
-        with connection.transaction(force_rollback=True):
-            connection.execute(f"create schema bds_compared; {statement.strip().replace(view, other, 1)}".encode())
-            return connection.execute(SAME_VIEW, (view, other)).fetchone() == (True,)
-    except psycopg.OperationalError:  # such as a lock
-        raise
-    except psycopg.Error:  # what it needs is still to be made, or it is wrong, which running it will tell
-        return False
-
-
-def _made_anew(text: str) -> list[str]:
-    """The schemas that a file drops and makes again."""
-    lists = re.findall(r"^drop schema if exists ([\w, ]+) cascade;", text, re.MULTILINE)
-    return [schema for each in lists for schema in each.split(", ")]
-
-
-def _require_alone(connection: psycopg.Connection[Any], name: str, text: str) -> None:
-    """Raises MigrationError if making a schema anew would drop objects outside of it, such as a view of the DBA's own."""
-    for schema in _made_anew(text):
-        if outside := [described for (described,) in connection.execute(DEPENDENTS, {"schema": schema}).fetchall()]:
-            raise MigrationError(f"sql/{name}: drop what depends on internals of schema {schema} first: {', '.join(outside)}")
-
-
-def _require_no_overload(connection: psycopg.Connection[Any], unit: Unit) -> None:
-    """Raises MigrationError if a public function was given other parameters, which leaves the old one beside the new one."""
-    for function, both in connection.execute(OVERLOADED).fetchall():
-        for name, text in unit.files:
-            if found := re.search(rf"\bfunction {re.escape(function)}\(", text):
-                line = text.count("\n", 0, found.start()) + 1
-                raise MigrationError(f"sql/{name}, line {line}: {function} exists twice, {both}; {MEND}")
-
-
-def _line(error: psycopg.Error, text: str) -> str:
-    """Where in the file an error is: at its position, or at the function that its hint names."""
-    position = int(error.diag.statement_position or 0) - 1
-    if position < 0 and (function := re.search(r"\bFUNCTION ([\w.]+)\(", error.diag.message_hint or "")):
-        position = text.find(f"function {function[1]}(")
-    return f", line {text.count(chr(10), 0, position) + 1}" if position >= 0 else ""
-
-
-def _explained(error: psycopg.Error) -> str:
-    """The error, and the mend where PostgreSQL's hint would lead astray: other objects may depend on a public function."""
-    return f"{error.diag.message_primary}; {MEND}" if error.sqlstate == "42P13" else str(error)

@@ -3,7 +3,7 @@
 A process serves a schema of its own major version.  It does not start over an older one.  A newer one, which `bds migrate` of the
 next program has made while this process runs, it serves on, but /readyz tells that it is to be replaced.
 
-    public.bds_migrations   a row for each migration and unit with its checksum (app/database/migrate.py), and the row VERSION with
+    public.bds_migrations   a row for each migration and unit with its checksum (app/database/units.py), and the row VERSION with
                             the newest program that has applied any
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Literal, LiteralString
 
 import psycopg
 
-from app.database import migrate
+from app.database import migrate, units
 from app.database.roles import MigrationError
 from app.resources import numbers, version
 
@@ -26,7 +26,7 @@ Standing = Literal["same", "newer", "older"]
 
 def compare(applied: Mapping[str, str]) -> Standing:
     """How a schema stands to this program.  applied: the rows of bds_migrations."""
-    own = {unit.name: unit.checksum for unit in migrate.units()}
+    own = {unit.name: unit.checksum for unit in units.read_units()}
     if any(name.startswith("migrations/") and name not in own for name in applied):
         return "newer"
     if all(applied.get(name) == checksum for name, checksum in own.items()):

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from app.cli import main
-from app.database import migrate
+from app.database import migrate, units, waiting
 from tests.conftest import prepared
 from tests.database.test_migrations import own_sql, replace
 
@@ -43,7 +43,7 @@ def template(server: str) -> Iterator[str]:
 @pytest.fixture
 def url(database_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in (("LOCK_TIMEOUT", "200ms"), ("LOCK_PAUSE", 0.2), ("LOCK_TRIES", 1000)):
-        monkeypatch.setattr(migrate, name, value)
+        monkeypatch.setattr(waiting, name, value)
     return database_url
 
 
@@ -98,7 +98,7 @@ def test_what_changes_nothing_that_is_generated_touches_no_entity(reader: psycop
     for folder in ("05_impl", "20_registry", "30_change_log"):
         with sorted((own_sql / folder).glob("*.sql"))[-1].open("a") as file:
             file.write("-- changed\n")
-    assert migrate.migrate(url) == ["05_impl", "20_registry", "30_change_log", migrate.LAST]
+    assert migrate.migrate(url) == ["05_impl", "20_registry", "30_change_log", units.LAST]
     assert reader.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
 
 
@@ -106,8 +106,8 @@ def test_views_that_are_as_they_would_be_made_are_left_to_their_readers(
     reader: psycopg.Connection[Any], url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where everything else of their folder changes; one that differs is replaced, and is waited for."""
-    monkeypatch.setattr(migrate, "LOCK_TRIES", 1)
-    views = [view for unit in migrate.units() for _, text in unit.files for view, _ in migrate._pieces(text) if view]
+    monkeypatch.setattr(waiting, "LOCK_TRIES", 1)
+    views = [view for unit in units.read_units() for _, text in unit.files for view, _ in units.pieces(text) if view]
     for view in views:
         reader.execute(f"select from {view} limit 0".encode())
     for folder in set(own_sql.glob("[0-9]*_*/")) - {own_sql / "55_entities"}:  # which registers tables again
@@ -125,7 +125,7 @@ def test_views_that_are_as_they_would_be_made_are_left_to_their_readers(
 
 def test_new_log_functions_wait_for_no_reader(reader: psycopg.Connection[Any], url: str, own_sql: Path) -> None:
     change_log_functions(own_sql)
-    assert migrate.migrate(url) == ["30_change_log", migrate.LAST, *(f"{name}: functions" for name in ENTITIES)]
+    assert migrate.migrate(url) == ["30_change_log", units.LAST, *(f"{name}: functions" for name in ENTITIES)]
     write(url, "acme", "insert into data.products (code, name) values ('a', 'A')", "update data.products set name = 'B'")
     with psycopg.connect(url) as connection:
         assert connection.execute(
@@ -151,7 +151,7 @@ def test_a_change_to_a_table_that_is_read_waits_and_writers_go_on(reader: psycop
             assert not done.done()
         finally:
             reader.rollback()
-        assert done.result(timeout=120) == ["20_registry", migrate.LAST, *(f"{name}: table" for name in ENTITIES)]
+        assert done.result(timeout=120) == ["20_registry", units.LAST, *(f"{name}: table" for name in ENTITIES)]
         assert other.execute("select count(*) from pg_policy where pg_get_expr(polqual, polrelid) = '(1 = 1)'").fetchone() == (9,)
     assert migrate.is_current(url) and migrate.migrate(url) == []
 
@@ -159,15 +159,15 @@ def test_a_change_to_a_table_that_is_read_waits_and_writers_go_on(reader: psycop
 def test_an_upgrade_that_gets_no_lock_tells_the_oldest_transaction_gives_up_and_is_finished_by_the_next(
     reader: psycopg.Connection[Any], url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(migrate, "LOCK_TRIES", 2)
-    monkeypatch.setattr(migrate, "TELLING", 1)
+    monkeypatch.setattr(waiting, "LOCK_TRIES", 2)
+    monkeypatch.setattr(waiting, "TELLING", 1)
     change_policies(own_sql)
     with pytest.raises(migrate.MigrationError, match=r"another session held a lock in each of 2 tries.*table of entity products"):
         migrate.migrate(url)
     assert f"tries left: 1; the oldest transaction: pid {reader.info.backend_pid}, postgres, " in caplog.text
     assert not migrate.is_current(url)
     reader.rollback()
-    assert migrate.migrate(url) == [migrate.LAST, *(f"{name}: table" for name in ENTITIES[2:])]
+    assert migrate.migrate(url) == [units.LAST, *(f"{name}: table" for name in ENTITIES[2:])]
     assert migrate.is_current(url)
 
 
@@ -180,7 +180,7 @@ def test_no_lock_of_another_session_ends_an_upgrade_at_once(url: str, own_sql: P
     ):  # fmt: skip
         with psycopg.connect(url) as holder, monkeypatch.context() as patched:
             holder.execute(f"lock table {table} in {mode} mode".encode())
-            patched.setattr(migrate, "LOCK_TRIES", 2)
+            patched.setattr(waiting, "LOCK_TRIES", 2)
             with pytest.raises(migrate.MigrationError, match="another session held a lock in each of 2 tries"):
                 migrate.migrate(url)
     migrate.migrate(url)
@@ -202,7 +202,7 @@ def test_an_upgrade_that_is_killed_between_two_entities_is_finished_by_the_next(
         patched.setattr(migrate, "_install_part", die_at_customers)
         migrate.migrate(url)
     assert not migrate.is_current(url)
-    assert migrate.migrate(url) == [migrate.LAST, *(f"{name}: table" for name in ENTITIES[4:])]
+    assert migrate.migrate(url) == [units.LAST, *(f"{name}: table" for name in ENTITIES[4:])]
     assert migrate.is_current(url)
 
 
@@ -245,7 +245,7 @@ def test_a_plan_names_what_would_be_applied_and_changes_nothing(url: str, own_sq
     before = state(url)
     planned = migrate.plan(url)
     assert state(url) == before and not migrate.is_current(url)
-    assert planned[:4] == ["migrations/0099_table.sql", "20_registry", "30_change_log", migrate.LAST]
+    assert planned[:4] == ["migrations/0099_table.sql", "20_registry", "30_change_log", units.LAST]
     assert planned[4:] == [f"{name}: {part}" for part in ("functions", "table") for name in ENTITIES]
     assert migrate.migrate(url) == planned
 
@@ -253,16 +253,16 @@ def test_a_plan_names_what_would_be_applied_and_changes_nothing(url: str, own_sq
 def test_a_plan_waits_for_no_reader_of_an_entity_and_stops_none(
     reader: psycopg.Connection[Any], url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrate, "LOCK_TRIES", 1)
+    monkeypatch.setattr(waiting, "LOCK_TRIES", 1)
     change_policies(own_sql)
-    assert migrate.plan(url) == ["20_registry", migrate.LAST, *(f"{name}: table" for name in ENTITIES)]
+    assert migrate.plan(url) == ["20_registry", units.LAST, *(f"{name}: table" for name in ENTITIES)]
     assert reader.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
 
 
 def test_a_plan_locks_views_and_tables_in_the_order_of_readers(url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would wait for one that has read a view, and that waits for a table of a migration before it."""
-    monkeypatch.setattr(migrate, "LOCK_TRIES", 1)
-    monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "60s")
+    monkeypatch.setattr(waiting, "LOCK_TRIES", 1)
+    monkeypatch.setattr(waiting, "LOCK_TIMEOUT", "60s")
     migration = "alter table bds.change_months add constraint new_check check (true)"
     (own_sql / "migrations" / "0099_constraint.sql").write_text(migration)
     change_positions(own_sql)
@@ -272,14 +272,14 @@ def test_a_plan_locks_views_and_tables_in_the_order_of_readers(url: str, own_sql
         wait_for_lock(url, done)
         connection.execute("set local lock_timeout = '10s'; select from bds.change_months")
         connection.rollback()
-        assert done.result(timeout=120) == ["migrations/0099_constraint.sql", "30_change_log", migrate.LAST]
+        assert done.result(timeout=120) == ["migrations/0099_constraint.sql", "30_change_log", units.LAST]
 
 
 def test_an_entity_whose_comment_changed_is_generated_again_alone(url: str, own_sql: Path) -> None:
     with psycopg.connect(url) as connection:
         connection.execute("comment on table data.units is 'What is measured in'")
-    with (own_sql / migrate.LAST).open("a") as file:
+    with (own_sql / units.LAST).open("a") as file:
         file.write("-- changed\n")
-    assert migrate.migrate(url) == [migrate.LAST, "units: views"]
+    assert migrate.migrate(url) == [units.LAST, "units: views"]
     with psycopg.connect(url) as connection:
         assert connection.execute("select obj_description('api.units'::regclass)").fetchone() == ("What is measured in",)

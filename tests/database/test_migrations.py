@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from app.database import migrate
+from app.database import applying, migrate, units, waiting
 from tests.conftest import Operator
 from tests.database.test_problems import fill, problems
 
@@ -85,7 +85,7 @@ def test_what_another_version_of_postgresql_has_recorded_is_made_anew(database_u
 def test_a_run_tells_for_whom_it_waits(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
     with ThreadPoolExecutor() as threads:
         with psycopg.connect(database_url, autocommit=True, application_name="mine") as stranger:
-            stranger.execute("select pg_advisory_lock(%s)", (migrate.LOCK,))
+            stranger.execute("select pg_advisory_lock(%s)", (waiting.LOCK,))
             run = threads.submit(migrate.migrate, database_url)
             while not (caplog.messages or run.done()):
                 pass
@@ -98,8 +98,8 @@ def test_a_run_tells_for_whom_it_waits(database_url: str, caplog: pytest.LogCapt
 @pytest.fixture
 def own_sql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     copy = tmp_path / "sql"
-    shutil.copytree(migrate.SQL, copy)
-    monkeypatch.setattr(migrate, "SQL", copy)
+    shutil.copytree(units.SQL, copy)
+    monkeypatch.setattr(units, "SQL", copy)
     return copy
 
 
@@ -130,7 +130,7 @@ def test_a_migration_that_was_applied_may_not_change(database_url: str, own_sql:
 
 
 def test_what_was_released_is_as_it_was_and_comes_first() -> None:
-    folder = migrate.SQL / "migrations"
+    folder = units.SQL / "migrations"
     released = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
     here = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.sql"))}
     assert list(here)[: len(released)] == list(released)
@@ -158,20 +158,20 @@ def test_a_run_that_dies_before_the_grants_is_finished_by_the_next(
 ) -> None:
     with (own_sql / "80_accounts" / "3_throttle.sql").open("a") as file:
         file.write("create function bds.newcomer() returns int language sql return 7;\n")
-    apply = migrate._apply
+    apply = applying.apply
 
-    def die_at_the_grants(connection: psycopg.Connection, unit: migrate.Unit) -> None:
-        if unit.name == migrate.LAST:
+    def die_at_the_grants(connection: psycopg.Connection, unit: units.Unit) -> None:
+        if unit.name == units.LAST:
             raise KeyboardInterrupt
         apply(connection, unit)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(migrate, "_apply", die_at_the_grants)
+        patched.setattr(applying, "apply", die_at_the_grants)
         migrate.migrate(database_url)
     assert not migrate.is_current(database_url)
     with psycopg.connect(database_url) as connection:
         assert connection.execute("select to_regproc('bds.newcomer')").fetchone() == (None,)
-    assert migrate.migrate(database_url) == ["80_accounts", migrate.LAST]
+    assert migrate.migrate(database_url) == ["80_accounts", units.LAST]
     with psycopg.connect(database_url) as connection:
         assert connection.execute("select has_function_privilege('public', 'bds.newcomer()', 'execute')").fetchone() == (False,)
 
@@ -180,20 +180,20 @@ def test_a_run_that_dies_between_a_migration_and_the_grants_is_finished_by_the_n
     database_url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (own_sql / "migrations" / "0099_table.sql").write_text("create table bds.newcomers (id int);\n")
-    with (own_sql / migrate.LAST).open("a") as file:
+    with (own_sql / units.LAST).open("a") as file:
         file.write("grant select on bds.newcomers to bds_operator;\n")
-    apply = migrate._apply
+    apply = applying.apply
 
-    def die_after_the_migration(connection: psycopg.Connection, unit: migrate.Unit) -> None:
+    def die_after_the_migration(connection: psycopg.Connection, unit: units.Unit) -> None:
         if not unit.is_migration:
             raise KeyboardInterrupt
         apply(connection, unit)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(migrate, "_apply", die_after_the_migration)
+        patched.setattr(applying, "apply", die_after_the_migration)
         migrate.migrate(database_url)
     assert not migrate.is_current(database_url)
-    assert migrate.migrate(database_url) == [migrate.LAST]
+    assert migrate.migrate(database_url) == [units.LAST]
 
 
 def test_functions_are_committed_with_the_version_of_their_program(
@@ -235,7 +235,7 @@ def test_an_internal_function_changes_its_parameters_and_its_result_without_a_mi
         "bds_accounts.network_of(where_from inet, bits int default 32)\n    returns inet",
     )
     path.write_text(text.replace("set_masklen(address, case family(address)", "set_masklen(where_from, case family(where_from)"))
-    assert migrate.migrate(database_url) == ["80_accounts", migrate.LAST]
+    assert migrate.migrate(database_url) == ["80_accounts", units.LAST]
     with psycopg.connect(database_url) as connection:
         assert connection.execute(
             "select oid::regprocedure::text, prorettype::regtype::text from pg_proc where proname = 'network_of'"
@@ -271,11 +271,11 @@ def test_a_public_function_whose_parameters_change_is_refused_by_its_line(
 
 
 def test_nothing_outside_a_schema_of_internals_depends_on_what_is_in_it(server: str) -> None:
-    made_anew = [schema for path in migrate.SQL.glob("*/00_schema.sql") for schema in migrate._made_anew(path.read_text())]
+    made_anew = [schema for path in units.SQL.glob("*/00_schema.sql") for schema in units.made_anew(path.read_text())]
     assert len(made_anew) == 13
     with psycopg.connect(make_conninfo(server, dbname="bds_template")) as connection:
         for name in made_anew:
-            assert connection.execute(migrate.DEPENDENTS, {"schema": name}).fetchall() == [], name
+            assert connection.execute(applying.DEPENDENTS, {"schema": name}).fetchall() == [], name
 
 
 @pytest.mark.parametrize(
@@ -296,4 +296,4 @@ def test_a_view_of_a_dbas_own_over_internals_is_not_dropped_silently(
         migrate.migrate(database_url)
     with psycopg.connect(database_url) as connection:
         connection.execute("drop view public.mine")
-    assert migrate.migrate(database_url) == [folder, migrate.LAST]
+    assert migrate.migrate(database_url) == [folder, units.LAST]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pglast import parse_sql
 
-from app.database import migrate
+from app.database import units
 
-FILES = sorted(migrate.SQL.rglob("*.sql"))
+FILES = sorted(units.SQL.rglob("*.sql"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -14,7 +14,7 @@ from app import deprecations
 from app.cli import main
 from app.cli.parser import COMMANDS
 from app.config import unknown_settings
-from app.database import migrate
+from app.database import migrate, units
 from app.deprecations import DEPRECATED, Deprecation
 from app.service import openapi
 from app.service.routes import ROUTES
@@ -68,7 +68,7 @@ def test_functions_of_sql_and_commands_tell(
     notices: list[tuple[str | None, str | None]] = []
     assert migrate.is_current(database_url)
     monkeypatch.setattr(deprecations, "DEPRECATED", ENTRIES)
-    assert migrate.INTERNALS in migrate.migrate(database_url)
+    assert units.INTERNALS in migrate.migrate(database_url)
     with psycopg.connect(database_url, autocommit=True) as owner:
         owner.add_notice_handler(lambda each: notices.append((each.sqlstate, each.message_primary)))
         owner.execute("select bds_impl.tell_deprecated('bds.old'), bds_impl.tell_deprecated('bds.other')")

@@ -9,12 +9,12 @@ import pytest
 
 from app import resources
 from app.config import Config
-from app.database import migrate, schema
+from app.database import migrate, schema, units
 from app.database.database import Database
 from app.database.roles import MigrationError
 from tests.service.serving import Service, wait_until
 
-CURRENT = {unit.name: unit.checksum for unit in migrate.units()}
+CURRENT = {unit.name: unit.checksum for unit in units.read_units()}
 FUNCTIONS = "30_change_log"
 FIRST = min(CURRENT, key=lambda name: (not name.startswith("migrations/"), name))
 

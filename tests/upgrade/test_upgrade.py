@@ -16,7 +16,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from app.database import migrate
+from app.database import migrate, units
 from tests.conftest import Operator
 from tests.database.postgres_tools import run
 from tests.service.serving import running
@@ -53,7 +53,7 @@ def tables(connection: psycopg.Connection[Any]) -> dict[str, list[Any]]:
 def age(connection: psycopg.Connection[Any]) -> None:
     """Every unit of `sql/` had another text, and every schema of internals one function more."""
     connection.execute("update public.bds_migrations set checksum = 'of then' where name !~ '^(migrations/|version)'")
-    schemas = [f"bds_{path.parent.name.partition('_')[2]}" for path in migrate.SQL.glob("[0-9]*/00_schema.sql")]
+    schemas = [f"bds_{path.parent.name.partition('_')[2]}" for path in units.SQL.glob("[0-9]*/00_schema.sql")]
     for schema in schemas:
         connection.execute(f"create function {schema}.relic() returns int language sql return 1".encode())
     assert len(schemas) == 12
@@ -88,7 +88,7 @@ def operator(upgraded: Upgraded) -> Iterator[Operator]:
 def test_every_unit_was_due_and_no_migration_twice(upgraded: Upgraded) -> None:
     assert upgraded.migrations[0] == "migrations/0001_schemas.sql"
     assert [name for name in upgraded.applied if ": " not in name] == [
-        unit.name for unit in migrate.units() if unit.name not in upgraded.migrations
+        unit.name for unit in units.read_units() if unit.name not in upgraded.migrations
     ]
     assert len(upgraded.before["bds.change_log"]) > 100 and len(upgraded.before["data.warehouses"]) == 1
 
