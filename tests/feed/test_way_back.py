@@ -51,7 +51,7 @@ def test_any_version_comes_back_from_any_later_one(feed: Feed, seed: int) -> Non
     for _ in range(6):
         changes.make(chance.randrange(1, 5))
         states[version(feed)] = content(feed)
-    for to in chance.sample(sorted(states), 3):
+    for to in chance.sample(sorted(states), min(3, len(states))):
         dry = restore(feed, to, dry_run=True)
         report = restore(feed, to)
         assert report["state"] == "completed" == dry["state"], report
