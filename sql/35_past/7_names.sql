@@ -9,9 +9,11 @@ as $$
 #variable_conflict use_variable
 declare
     given   bigint := version;
+    written timestamptz;
     is_new  boolean;
 begin
     perform bds.require_company(company);
+    actor := bds_impl.actor(actor);
     if name is null or name !~ '^[A-Za-z][A-Za-z0-9_-]{0,62}$'
         or lower(name collate "C") in ('now', 'today', 'yesterday', 'infinity', 'epoch')
     then
@@ -25,11 +27,16 @@ begin
         given := (select v.last_id from bds_service.find_version(company) v);
     end if;
     perform bds_past.check_version(company, given);
-    insert into bds.versions as v (company_id, name, version, at, actor)
-    select company, name, given, nullif(bds_past.time_of(company, given), '-infinity'), bds_impl.actor(actor)
-    on conflict on constraint versions_pkey do update
-        set version = excluded.version, at = excluded.at, actor = excluded.actor, created_at = excluded.created_at
-    returning xmax = 0 into is_new;
+    written := nullif(bds_past.time_of(company, given), '-infinity');
+    loop  -- a table in shards does not tell whether `on conflict do update` has inserted
+        insert into bds.versions (company_id, name, version, at, actor) values (company, name, given, written, actor)
+        on conflict on constraint versions_pkey do nothing;
+        is_new := found;
+        exit when is_new;
+        update bds.versions v set version = given, at = written, actor = name_version.actor, created_at = clock_timestamp()
+        where v.company_id = company and v.name = name_version.name;
+        exit when found;  -- else the name was taken away meanwhile
+    end loop;
     perform bds_impl.require_resident(company);
     return is_new;
 end

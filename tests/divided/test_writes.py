@@ -99,6 +99,13 @@ def test_an_import_creates_updates_and_removes(sharded: Operator, companies: lis
     assert ids == list(range(1, len(ids) + 1))
 
 
+def test_a_version_is_named_and_its_name_moved(sharded: Operator, companies: list[str]) -> None:
+    for company in companies[3:5]:
+        for version, is_new in ((0, True), (1, False)):
+            assert sharded.rows("select bds.name_version(%s, 'start', %s)", (company, version)) == [(is_new,)]
+            assert sharded.rows("select version from bds.versions where company_id = %s", (company,)) == [(version,)]
+
+
 def test_a_forged_place_of_the_clock_is_looked_up_again(sharded: Operator, companies: list[str]) -> None:
     company = companies[7]
     with sharded.connection.transaction():

@@ -9,7 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tests.conftest import prepared
+from tests.conftest import place_shards, prepared
 from tests.database.aging import age
 from tests.feed.conftest import STAFF, Feed, alone, counts
 from tests.feed.test_revert import content, problems, revert
@@ -214,6 +214,7 @@ def test_what_triggers_write_in_other_columns_before_a_row_is_undone_stays(shops
 
 def test_rows_of_an_entity_without_columns_of_its_own_stay(shops: Feed) -> None:
     alter(shops, f"create table data.dots ({ROW})", "select bds.register('data.dots')")
+    place_shards(shops.url)
     change_set = change(shops, "insert into data.dots default values", SOME)
     report = revert(shops, change_set)
     assert (problems(report), counts(report)) == ([("dots", "id:1", "conflict")], {"shops": {"deleted": 3}})

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.chance import seeds
+from tests.conftest import not_divided, place_shards
 from tests.feed.conftest import Feed, counts
 from tests.feed.test_revert import Changes, content
 
@@ -149,6 +150,7 @@ def test_the_changes_of_one_actor_are_undone_alone(feed: Feed) -> None:
     assert counts(revert_range(feed, start, changes_of="nobody")) == {}
 
 
+@not_divided("a table that has rows before it is registered")
 def test_what_was_registered_later_stays(feed: Feed) -> None:
     connection = feed.operator.connection
     feed.good(products=[{"code": c, "name": "old"} for c in "AB"])
@@ -193,6 +195,7 @@ def test_values_that_a_domain_or_an_enum_takes_no_more_are_conflicts(feed: Feed)
         select bds.register('data.gauges')
         """
     )
+    place_shards(feed.url)
     act(
         feed,
         "ann",

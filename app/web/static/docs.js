@@ -21,7 +21,7 @@ window.addEventListener("load", () => {
             for (const operations of Object.values(response.body.paths ?? {}))
                 for (const operation of Object.values(operations))
                     for (const parameter of operation.parameters ?? [])
-                        if (parameter.in === "path" && parameter.name === "company") parameter.example = company;
+                        if (parameter.in === "path" && parameter.name === "companyId") parameter.example = company;
             response.text = JSON.stringify(response.body);
             return response;
         },
