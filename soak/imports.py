@@ -226,8 +226,8 @@ class Importer:
         return ended
 
     def _stopped(self, report: dict[str, Any]) -> bool:
-        """Whether it ended because its process or the database did."""
-        return any(error["code"] in ("aborted", "conflict") for error in report.get("errors", []))
+        """Whether it ended because its process or the database did, or did not begin: what was staged is gone."""
+        return any(error["code"] in ("aborted", "busy", "conflict") for error in report.get("errors", []))
 
     def _resolve(self, rows: Rows) -> None:
         """Without an answer, the rows of each entity are as before, or all as wanted."""
