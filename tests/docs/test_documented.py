@@ -74,7 +74,7 @@ def test_what_the_database_raises_has_an_error_code() -> None:
 RECORD_ERRORS = {
     "unknown_field", "invalid_value", "required", "lookup_not_found", "lookup_ambiguous", "already_exists", "not_found",
     "duplicate_record", "in_use", "invalid_directive", "batch_failed", "conflict",
-    "unknown_entity", "cancelled", "aborted",
+    "unknown_entity", "cancelled", "aborted", "busy",
 }  # fmt: skip
 
 
