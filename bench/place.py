@@ -66,6 +66,11 @@ def place() -> Iterator[Place]:
     """Start PostgreSQL in a temporary directory; stop it and remove the directory at the end."""
     directory = Path(tempfile.mkdtemp(prefix="bds-bench-"))
     try:
+        with psycopg.connect(embedded.start(directory), autocommit=True) as connection:
+            connection.execute(
+                "alter system set max_locks_per_transaction = 512"
+            )  # 64 are too few to divide tables into 128 shards
+        embedded.stop(directory)
         url = embedded.start(directory)
         migrate.migrate(url)
         yield Place(directory, url)
