@@ -67,9 +67,8 @@ def place() -> Iterator[Place]:
     directory = Path(tempfile.mkdtemp(prefix="bds-bench-"))
     try:
         with psycopg.connect(embedded.start(directory), autocommit=True) as connection:
-            connection.execute(
-                "alter system set max_locks_per_transaction = 512"
-            )  # 64 are too few to divide tables into 128 shards
+            # PostgreSQL's default, 64, is too small for tables that are divided into 128 shards
+            connection.execute("alter system set max_locks_per_transaction = 512")
         embedded.stop(directory)
         url = embedded.start(directory)
         migrate.migrate(url)

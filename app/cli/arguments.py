@@ -13,7 +13,6 @@ from app import formats
 from app.cli import stdio
 from app.cli.command import argument
 from app.errors import did_you_mean, meant
-from app.query.check.moments import absolute
 from app.types.event_ids import Event, read_event
 
 SCOPES = ("read", "import", "hooks")  # of a key if none is named
@@ -22,7 +21,7 @@ MOST_PROCESSES = 64
 MOST_ITEMS = 10_000  # of a list, as over HTTP
 INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)  # of argparse
 MISSING = "the following arguments are required"  # likewise
-WHEN = "a version, its name, a time (UTC), now, today, yesterday, -7d or -12h"  # what read_when takes
+WHEN = "a version, its name, a time (UTC), now, today, yesterday, -7d or -12h"  # as moments.absolute reads it
 PATHS = ("file", "output", "key_file")  # options that name files, whose names need not be UTF-8
 
 
@@ -113,11 +112,6 @@ def read_limit(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_ITEMS:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_ITEMS:,}, got {text!r}")
     return int(text)
-
-
-def read_when(text: str) -> str:
-    """A version, its name or a time, as the interfaces take it; `now`, `today`, `yesterday`, `-7d` and `-12h` are times."""
-    return absolute(text)
 
 
 def read_change(text: str) -> Event:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.cli import stdio, tables
-from app.cli.arguments import LIMIT, read_id, read_idempotency_key, read_name, read_when
+from app.cli.arguments import LIMIT, read_id, read_idempotency_key, read_name
 from app.cli.command import COMPANY, FAILED, PARTIAL, Command, argument
 from app.cli.companies import require_company
 from app.cli.remote import KEY_FILE, URL, given_service, segment
@@ -16,6 +16,7 @@ from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
 from app.formats import READABLE_LABELS, coding_of_file, entity_of_file, of_file
+from app.query.check.moments import absolute
 from app.tasks import interruptible
 from app.types import exact_json
 
@@ -217,8 +218,8 @@ of this name is ./revert.""",
 Rows of a range that were changed later stay unless --force. What was registered later stays as it is.""",
         (
             argument("company", metavar="COMPANY", help="the company"),
-            argument("--to", type=read_when, metavar="WHEN", help="the version to go back to; with --from the end of the range"),
-            argument("--from", dest="since", type=read_when, metavar="WHEN", help="undo the changes after this version"),
+            argument("--to", type=absolute, metavar="WHEN", help="the version to go back to; with --from the end of the range"),
+            argument("--from", dest="since", type=absolute, metavar="WHEN", help="undo the changes after this version"),
             argument("--change-set", type=read_id, metavar="ID", help="undo this change set"),
             argument(
                 "--entity", action="append", default=[], metavar="E", help="an entity alone, with its children; may be repeated"

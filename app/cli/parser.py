@@ -38,12 +38,12 @@ from app.cli.arguments import (
     read_port,
     read_processes,
     read_scopes,
-    read_when,
 )
 from app.cli.command import COMPANY, Command, argument
 from app.cli.remote import KEY_FILE, URL
 from app.config import Config
 from app.formats import FORMATS, SCHEMA, not_installed
+from app.query.check.moments import absolute
 
 OVERVIEW = """\
 to begin:
@@ -270,9 +270,9 @@ restoring a backup.""",
                 const="false",
                 help="leave ids out, to restore rows or for another company",
             ),
-            argument("--version", dest="of_version", type=read_when, metavar="WHEN", help=f"rows as of {WHEN}"),
-            argument("--at", type=read_when, metavar="TIME", help="rows as of a time alone, such as 2026-01-01, yesterday or -12h"),
-            argument("--since", type=read_when, metavar="WHEN", help="only what has changed since then, the same as --version"),
+            argument("--version", dest="of_version", type=absolute, metavar="WHEN", help=f"rows as of {WHEN}"),
+            argument("--at", type=absolute, metavar="TIME", help="rows as of a time alone, such as 2026-01-01, yesterday or -12h"),
+            argument("--since", type=absolute, metavar="WHEN", help="only what has changed since then, the same as --version"),
             argument(
                 "--versions",
                 action="store_const",

@@ -8,12 +8,13 @@ from typing import Any
 import psycopg
 
 from app.cli import stdio, tables
-from app.cli.arguments import WHEN, read_when
+from app.cli.arguments import WHEN
 from app.cli.command import Command, argument
 from app.cli.companies import require_company
 from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
+from app.query.check.moments import absolute
 from app.types import exact_json
 
 COUNTED = ("created", "updated", "deleted")
@@ -42,7 +43,7 @@ NAMES = """
 
 
 def version_of(connection: psycopg.Connection[Any], company: str, when: str) -> int:
-    """The version of what read_when has read.  Raises psycopg.Error."""
+    """Resolve a version, its name or a time to a version.  Raises psycopg.Error."""
     row = connection.execute("select bds.version_of(%s, %s)", (company, when)).fetchone()
     assert row is not None
     version: int = row[0]
@@ -145,8 +146,8 @@ COMMANDS = (
         (
             COMPANY,
             argument("entity", metavar="ENTITY", nargs="?", help="an entity; without it, the counts of all"),
-            argument("--since", required=True, type=read_when, metavar="WHEN", help=WHEN),
-            argument("--until", default="now", type=read_when, metavar="WHEN", help="the same (now)"),
+            argument("--since", required=True, type=absolute, metavar="WHEN", help=WHEN),
+            argument("--until", default="now", type=absolute, metavar="WHEN", help="the same (now)"),
             argument("--json", action="store_true", help="print JSON, a line for each row"),
         ),
     ),
@@ -155,7 +156,7 @@ COMMANDS = (
         put_version,
         "give a version a name, or move the name to it",
         "  bds version put acme year-end --when 2026-12-31T23:00Z",
-        (COMPANY, NAME, argument("--when", default="now", type=read_when, metavar="WHEN", help=f"{WHEN} (now)")),
+        (COMPANY, NAME, argument("--when", default="now", type=absolute, metavar="WHEN", help=f"{WHEN} (now)")),
     ),
     Command("version list", list_versions, "list the names of versions", "  bds version list acme", (COMPANY,)),
     Command(
