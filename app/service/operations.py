@@ -134,7 +134,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Changes as server-sent events, as they commit",
         "read",
         {200: Answer("One event for each change", TEXT, "text/event-stream"), 410: Answer("Dropped by retention")},
-        query={"after": (TEXT, "the id of the last event seen"), "filter": ROWS["filter"]},
+        query={"after": (TEXT, "the id of the last event seen"), "filter": ROWS["filter"], **GENERATION},
         headers={"Last-Event-ID": (TEXT, "the id of the last event seen")},
     ),
     ("GET", "/c/{companyId}/changesets"): Operation(
