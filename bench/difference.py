@@ -26,7 +26,7 @@ from bench.table import Result, rate, say, timed
 
 ROUNDS = 5
 PAGE = 1_000  # records
-PAGES = 30  # rounds of one page
+PAGES = 200  # rounds of one page
 ROWS = (
     "insert into data.products (code, name, description, barcode, price)"
     " select 'p' || n, 'Product ' || n, 'A description ' || n, 'b' || n, n %% 1000 + 0.25 from generate_series(1, %s) n"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, LiteralString
 
 from app.auth.gate import Identity
-from app.changes.parameters import by_name
+from app.changes.parameters import by_name, read_limit
 from app.changes.rows import Answer
 from app.database.database import Database
 from app.errors import QueryError, ServiceError
@@ -15,7 +15,6 @@ from app.types import exact_json
 from app.wire.target import SLUG
 
 DEFAULT_LIMIT = 100
-MAX_LIMIT = 10_000
 
 ITEMS: LiteralString = """
     select json_object('companyId': a.company_id, 'id': a.id, 'at': bds_service.api_time(a.at), 'actor': a.actor, 'user': a.db_user,
@@ -81,10 +80,7 @@ def merge(parts: Sequence[Sequence[dict[str, Any]]], limit: int) -> tuple[list[d
 def read_parameters(params: Sequence[tuple[str, str]]) -> tuple[int, datetime | None]:
     """Return limit and before.  Raises QueryError."""
     given = by_name(params, ("limit", "before"))
-    limit = given.get("limit", str(DEFAULT_LIMIT))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 20 and 1 <= int(limit) <= MAX_LIMIT):
-        raise QueryError(f"limit: expected a whole number from 1 to {MAX_LIMIT:,}, got {limit!r}", target="limit")
-    return int(limit), read_before(given["before"]) if "before" in given else None
+    return read_limit(given.get("limit"), DEFAULT_LIMIT), read_before(given["before"]) if "before" in given else None
 
 
 def read_before(text: str) -> datetime:

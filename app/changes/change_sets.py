@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, LiteralString
 
-from app.changes.parameters import by_name
+from app.changes.parameters import by_name, read_limit
 from app.changes.rows import Answer
 from app.database.database import Database
 from app.database.listing import listing
@@ -16,7 +16,6 @@ from app.types import exact_json
 from app.types.literals import INT8
 
 DEFAULT_LIMIT = 100
-MAX_LIMIT = 10_000
 
 ITEM: LiteralString = """
     select json_object('changeSetId': s.change_set_id, 'kind': s.kind, 'actor': s.actor, 'firstId': s.first_id, 'lastId': s.last_id,
@@ -50,11 +49,8 @@ def read_parameters(params: Sequence[tuple[str, str]]) -> tuple[int, int | None]
     """Return limit and before.  Raises QueryError."""
     given = by_name(params, ("limit", "before", "generation"))
     require_generation(given.pop("generation", None))
-    for name, most, expected in (
-        ("limit", MAX_LIMIT, f"a whole number from 1 to {MAX_LIMIT:,}"),
-        ("before", INT8[-1], "the lastId of a change set"),
-    ):
-        text = given.get(name, "1")
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):
-            raise QueryError(f"{name}: expected {expected}, got {text!r}", target=name)
-    return int(given.get("limit", DEFAULT_LIMIT)), int(given["before"]) if "before" in given else None
+    limit = read_limit(given.get("limit"), DEFAULT_LIMIT)
+    before = given.get("before")
+    if before is not None and not (before.isascii() and before.isdigit() and len(before) < 20 and 1 <= int(before) <= INT8[-1]):
+        raise QueryError(f"before: expected the lastId of a change set, got {before!r}", target="before")
+    return limit, None if before is None else int(before)

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from app.changes.parameters import by_name
-from app.changes.rows import Answer, read_limit
+from app.changes.parameters import by_name, read_limit
+from app.changes.rows import DEFAULT_LIMIT, Answer
 from app.database.catalog import Catalog, Entity, Navigation
 from app.database.database import Database
 from app.database.past import Moment, Past, in_order, is_wide, model_of, name_range, rows_in_order
@@ -126,8 +126,7 @@ def _asked(entity: Entity, given: Mapping[str, str]) -> Difference:
     after = given.get("after")
     if after is not None and not (after.isascii() and after.lstrip("-").isdigit() and len(after) < 20 and int(after) in INT8):
         raise QueryError(f"after: expected the {order} of the last record, got {after!r}", target="after")
-    with about("limit"):
-        limit = read_limit(given.get("limit"))
+    limit = read_limit(given.get("limit"), DEFAULT_LIMIT)
     return Difference(entity, order=order, after=None if after is None else int(after), limit=limit)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.errors import QueryError
+from app.wire.urls import MAX_LIMIT
 
 
 def by_name(params: Sequence[tuple[str, str]], names: Sequence[str]) -> dict[str, str]:
@@ -17,3 +18,13 @@ def by_name(params: Sequence[tuple[str, str]], names: Sequence[str]) -> dict[str
             raise QueryError(f"{name} is given twice", target=name)
         given[name] = value
     return given
+
+
+def read_limit(text: str | None, default: int) -> int:
+    """How many items of a list are asked for.  Raises QueryError."""
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MAX_LIMIT):
+        expected = f"expected a whole number from 1 to {MAX_LIMIT:,}, got {text!r}"
+        raise QueryError(f"limit: {expected}", target="limit", position=1)
+    return int(text)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from app.changes.parameters import by_name
+from app.changes.parameters import by_name, read_limit
 from app.database.catalog import Catalog, Entity
 from app.database.database import Database
 from app.database.past import Moment, model_of, read_past, reading_past
@@ -31,7 +31,6 @@ from app.types import TYPES
 from app.types.literals import INT8
 
 DEFAULT_LIMIT = 1_000
-MAX_LIMIT = 10_000
 
 ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 
@@ -147,8 +146,7 @@ def list_query(
     """Check filter, sort and limit.  Raises QueryError, also for any other parameter."""
     given = by_name(params, ("filter", "sort", "limit"))
     checker = checks(catalog, entity)
-    with about("limit"):
-        limit = read_limit(given.get("limit"))
+    limit = read_limit(given.get("limit"), DEFAULT_LIMIT)
     with about("filter"):
         filter = _filter(checker, given.get("filter", ""))
     with about("sort"):
@@ -159,15 +157,6 @@ def list_query(
 def _filter(checker: WhereChecker, text: str) -> Expression | None:
     node = parse_where.parse_filter(text)
     return checker.condition(node) if node else None
-
-
-def read_limit(text: str | None) -> int:
-    """The rows of a page.  Raises QueryError."""
-    if text is None:
-        return DEFAULT_LIMIT
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MAX_LIMIT):
-        raise QueryError(f"expected a whole number from 1 to {MAX_LIMIT:,}", position=1)
-    return int(text)
 
 
 def _by_time(order: tuple[Order, ...]) -> bool:

@@ -14,11 +14,11 @@ from app.cli import stdio
 from app.cli.command import argument
 from app.errors import did_you_mean, meant
 from app.types.event_ids import Event, read_event
+from app.wire.urls import MAX_LIMIT
 
 SCOPES = ("read", "import", "hooks")  # of a key if none is named
 BY_NAME = ("propose",)  # only if it is named
 MOST_PROCESSES = 64
-MOST_ITEMS = 10_000  # of a list, as over HTTP
 INVALID_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)  # of argparse
 MISSING = "the following arguments are required"  # likewise
 WHEN = "a version, its name, a time (UTC), now, today, yesterday, -7d or -12h"  # as moments.absolute reads it
@@ -109,8 +109,8 @@ def read_count(text: str) -> str:
 
 def read_limit(text: str) -> int:
     """The most items of a list."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_ITEMS:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_ITEMS:,}, got {text!r}")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MAX_LIMIT:,}, got {text!r}")
     return int(text)
 
 
@@ -160,7 +160,7 @@ def read_scopes(text: str) -> list[str]:
     return scopes
 
 
-LIMIT = argument("--limit", type=read_limit, default=100, metavar="N", help=f"the most items, up to {MOST_ITEMS:,} (%(default)s)")
+LIMIT = argument("--limit", type=read_limit, default=100, metavar="N", help=f"the most items, up to {MAX_LIMIT:,} (%(default)s)")
 
 
 def find_undecodable(options: argparse.Namespace) -> str | None:

@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 from app.errors import ServiceError
 
+MAX_LIMIT = 10_000  # items of a list, of commands, too
 BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
@@ -40,11 +41,11 @@ def decode_query(path: str) -> list[tuple[str, str]]:
 
 
 def read_page(options: Sequence[tuple[str, str]], limit: int = 100) -> tuple[int, int]:
-    """Return the options limit (1 to 10,000, else the default) and offset of a list.  Raises malformed_request."""
+    """Return the options limit (1 to MAX_LIMIT, else the default) and offset of a list.  Raises malformed_request."""
     page = {"limit": limit, "offset": 0}
     given = set()
     for name, value in options:
-        least, most = (1, 10_000) if name == "limit" else (0, 10**15)
+        least, most = (1, MAX_LIMIT) if name == "limit" else (0, 10**15)
         if name not in page:
             raise ServiceError("malformed_request", f"expected limit or offset, got {name}", target=name)
         if name in given:

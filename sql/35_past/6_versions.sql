@@ -242,8 +242,8 @@ begin
 end
 $$;
 comment on function bds.set_range(text, bigint, bigint) is
-    'Names the company and two versions for this transaction: past."<entity>_diff" has the rows that differ. Raises BD002, BD005 '
-    'for ends in the wrong order, BD006';
+    'Names the company and two versions for this transaction: past."<entity>_diff" has the rows that differ, '
+    'past."<entity>_versions" the versions that were valid between them. Raises BD002, BD005 for wrong ends, BD006';
 
 create function bds_past.enter(company text)
     returns void

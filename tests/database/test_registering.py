@@ -149,7 +149,7 @@ def test_tables_are_registered_and_migrated_where_strings_have_escapes(
         session.execute(TABLE.format(table="data.parts", columns="code text, share real,").encode())
         session.execute("select bds.register('data.parts')")
         assert session.execute("select kind, object, detail from bds.problems").fetchall() == []
-        session.execute("update public.bds_migrations set checksum = md5(checksum) where name !~ 'migrations'")
+        session.execute("update public.bds_migrations set checksum = md5(checksum) where name !~ '^(migrations/|version)'")
     migrate.migrate(database_url)
     assert operator.rows("select kind, object, detail from bds.problems") == []
 

@@ -1,4 +1,4 @@
-"""The last release, built from its commit with the versions of its own lock file."""
+"""The last release whose schema is not that of this tree, built from its commit with the versions of its own lock file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,33 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-VERSION, COMMIT = "0.9.0", "5c6600dd5e1928a0815a3ef8c21ecea8180b4e02"
+RELEASES = {"0.9.0": "5c6600dd5e1928a0815a3ef8c21ecea8180b4e02"}  # commits by version, the newest first
 
 
-def built(folder: Path) -> Path:
-    """The command `bds` of the release, installed in a folder.  Skips the test in a tree without its commit."""
-    archive = subprocess.run(["git", "-C", ROOT, "archive", COMMIT], capture_output=True)
-    if archive.returncode:
-        pytest.skip(f"no commit {COMMIT} of version {VERSION} here: {archive.stderr.decode().strip()}")
+def release() -> str:
+    """The commit that is upgraded from.  Skips the test in a tree without the commits of releases."""
+    for version, commit in RELEASES.items():
+        compared = git("diff", "--quiet", commit, "--", "sql")
+        if compared.returncode > 1:
+            pytest.skip(f"no commit {commit} of version {version} here: {compared.stderr.strip()}")
+        if compared.returncode:
+            return commit
+    raise AssertionError("expected a release with another sql/ than this tree")
+
+
+def migrations_since(commit: str) -> list[str]:
+    """The migrations that were added after a release."""
+    added = git("diff", "--name-only", "--diff-filter=A", commit, "--", "sql/migrations").stdout.split()
+    return [Path(each).stem for each in added]
+
+
+def git(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
+
+
+def built(folder: Path, commit: str) -> Path:
+    """The command `bds` of the release, installed in a folder."""
+    archive = subprocess.run(["git", "-C", ROOT, "archive", commit], capture_output=True, check=True)
     source, environment = folder / "source", folder / "environment"
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(source, filter="data")
