@@ -15,12 +15,15 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from app.database.catalog import Catalog, Entity
+from app.query.sql.cache import Cache
 from app.wire.routing import find_match
 from app.wire.target import ODATA, SLUG, Target
 
 REST = "{...}"
 PARAMETER = re.compile(r"\{(\w+)\}")
 NUMBER = re.compile(r"[0-9]{1,19}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # of an import, a hook, a delivery, a key, a user
+LONG = 200  # characters of a path, beyond which it is not kept
+_words: Cache[str] = Cache(1_000)  # a path below OData's root up to its key, by catalog: to read it is a twelfth of a small answer
 WORDS = frozenset({"", "$metadata", "$batch", "$all", "$entity", "$count", "$value", "$ref"})
 
 
@@ -31,7 +34,13 @@ def logged_path(request: web.Request, path: str, target: Target, catalog: Catalo
     if found is None:
         return _without_route(request.app, path)
     route, names = found
-    return _odata_path(path, target, catalog) if target.is_odata else _filled(route, names, catalog)
+    if not target.is_odata:
+        return _filled(route, names, catalog)
+    words, parenthesis, key = path.partition("(")
+    if "/" in key or words.count("/") < 4 or len(words) > LONG:
+        return _odata_path(path, target, catalog)
+    shown = _words.get((catalog.version, words), lambda: _odata_path(words, target, catalog))
+    return f"{shown}({{key}})" if parenthesis and not shown.endswith(REST) else shown
 
 
 def _filled(route: str, names: Mapping[str, str], catalog: Catalog) -> str:
