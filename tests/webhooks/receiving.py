@@ -43,8 +43,8 @@ class Receiver:
     answers: dict[str, list[Any]] = field(default_factory=dict)
     requests: list[Received] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    under_way: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    most: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # at once, by path
+    under_way: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # that no byte was answered to, by path
+    most: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # under way at once, by path
     released: threading.Event = field(default_factory=threading.Event)  # ends hanging answers
 
     def url(self, path: str = "/ok", host: str = "127.0.0.1") -> str:
@@ -80,20 +80,27 @@ class Handler(BaseHTTPRequestHandler):
             receiver.requests.append(Received(path, dict(self.headers), body, time.monotonic()))
             receiver.under_way[path] += 1
             receiver.most[path] = max(receiver.most[path], receiver.under_way[path])
+        answer = receiver.answer(path)
+        self.consider(answer)
+        with receiver.lock:  # before the first byte: a sender that has it may send the next request before this thread runs again
+            receiver.under_way[path] -= 1
         try:
-            self.behave(receiver.answer(path))
+            self.behave(answer)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
-        finally:
-            with receiver.lock:
-                receiver.under_way[path] -= 1
+
+    def consider(self, answer: Any) -> None:
+        """Wait as long as the answer takes to begin."""
+        if answer == "slow":
+            time.sleep(0.2)
+        elif answer == "hang":
+            self.receiver.released.wait(20)
 
     def behave(self, answer: Any) -> None:
         match answer:
             case int():
                 self.reply(answer, b"" if answer == 204 else b"thanks" if answer < 300 else b"no")
-            case "hang":
-                self.receiver.released.wait(20)
+            case "hang" | "empty":
                 self.close_connection = True
             case "reset":
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -108,10 +115,7 @@ class Handler(BaseHTTPRequestHandler):
             case "garbage":
                 self.wfile.write(b"this is not HTTP\r\n\r\n")
                 self.close_connection = True
-            case "empty":
-                self.close_connection = True
             case "slow":
-                time.sleep(0.2)
                 self.reply(200, b"late")
             case "redirect":
                 self.reply(307, b"", Location="/elsewhere")

@@ -96,7 +96,7 @@ class Writers:
         sent = receiver.changes(path)
         assert list(dict.fromkeys(sent)) == log, "every change, in order, none that was rolled back"
         assert all(request.at >= self.commits[change] for request in receiver.of(path) for change in request.changes)
-        assert receiver.most[path] == 1, "one at a time"
+        assert receiver.most[path] == 1, f"one at a time to {path}"
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def hooks(queue: Queue, receiver: Receiver) -> list[str]:
 def test_killed_workers_lose_nothing(queue: Queue, receiver: Receiver, hooks: list[str]) -> None:
     writers, chosen = Writers(queue.url), random.Random(7)
     # a worker that lives renews its leases, however little of the processors it gets
-    settings = {"BDS_WEBHOOK_WINDOW": "0.3", "BDS_WEBHOOK_LEASE": "5"}
+    settings = {"BDS_WEBHOOK_WINDOW": "0.3", "BDS_WEBHOOK_LEASE": "15"}
     with writers.writing():
         for _ in range(3):
             with working(queue.url, **settings) as first, working(queue.url, **settings):
