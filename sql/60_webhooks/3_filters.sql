@@ -62,20 +62,57 @@ $$;
 comment on function bds_webhooks.filter_columns(text) is
     'The columns of an entity''s view, of those values that g.state has, else of the present row n';
 
+create function bds_webhooks.log_terms(entity_name text, out old text, out since text)
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select bds_past.old_value(entity_name), bds_past.since(entity_name);
+$$;
+comment on function bds_webhooks.log_terms(text) is
+    'SQL for the old values of a change l under present names, and for a further condition on changes l of an entity';
+
 create function bds_webhooks.filter_statement(company text, entity_name text, shapes text[])
     returns text
     language plpgsql
     stable
 as $$
+declare
+    terms record;
 begin
-    -- $1 company, $2 the changes and $3 the hooks of bds_webhooks.filter_input
+    select * into terms from bds_webhooks.log_terms(entity_name);
+    -- $1 company, $2 and $3 the ids before the first and of the last change, $4 the first one's month, $5 the hooks.  A row and its
+    -- later changes are read here together: in two snapshots the row would have changes that are not undone.
     return bds_impl.fill(
         $sql$
-with c as materialized (
-    select c.id as bds_id, c.row as bds_row, c.state as bds_state, c.undone as bds_undone
-    from jsonb_to_recordset($2) as c (id bigint, "row" bigint, state jsonb, undone jsonb)
+with f as (
+    select l.row_id, min(l.id) as first_id
+    from bds.changes l
+    where l.company_id = $1 and l.entity = {entity:L} and l.id > $2 and l.id <= $3 and l.created_at >= $4{since}
+    group by l.row_id
 ),
-h as materialized (select h.* from jsonb_to_recordset($3) as h (id uuid, shape text, "values" text[])),
+-- all records of these rows from the first of the changes on: later changes are undone
+r as (
+    select l.id, l.row_id, l.operation, l.last_updated_at, {old} as old
+    from f
+    cross join lateral (
+        select x.* from bds.changes x
+        where x.row_id = f.row_id and x.company_id = $1 and x.entity = {entity:L} and x.id >= f.first_id and x.created_at >= $4
+        offset 0
+    ) as l
+),
+u as (
+    select r.id as bds_id, r.row_id as bds_row, case r.operation when 'delete' then r.old end as bds_state,
+        past.merge(
+            case r.operation when 'update' then r.old || jsonb_build_object('updatedAt', r.last_updated_at) else r.old end
+        ) over (
+            partition by r.row_id order by r.id desc rows between unbounded preceding and 1 preceding
+        ) as bds_undone
+    from r
+),
+c as materialized (select u.* from u where u.bds_id <= $3),
+h as materialized (select h.* from jsonb_to_recordset($5) as h (id uuid, shape text, "values" text[])),
 t as materialized (
     select c.bds_id, v.*
     from c
@@ -96,6 +133,8 @@ t as materialized (
 )
 {branches}$sql$,
         'entity', entity_name,
+        'since', terms.since,
+        'old', terms.old,
         'columns', bds_webhooks.filter_columns(entity_name),
         'branches', (
             select string_agg(bds_webhooks.filter_branch(f), ' union all ' order by f.shape)
@@ -113,7 +152,8 @@ comment on function bds_webhooks.filter_statement(text, text, text[]) is
     'same text, for which the session has a plan';
 
 create function bds_webhooks.match_filters(
-    statement name, company text, changes jsonb, hooks jsonb, out hook_id uuid, out change_id bigint
+    statement name, company text, from_id bigint, to_id bigint, since timestamptz, hooks jsonb,
+    out hook_id uuid, out change_id bigint
 )
     returns setof record
     language plpgsql
@@ -121,67 +161,13 @@ create function bds_webhooks.match_filters(
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return query execute format('execute %I (%L, %L, %L)', statement, company, changes, hooks);
+    return query execute format('execute %I (%L, %L, %L, %L, %L)', statement, company, from_id, to_id, since, hooks);
     -- A condition that sets search_path sets it for the callers of this function, too, which have more rights.
     if pg_catalog.current_setting('search_path') operator(pg_catalog.<>) 'pg_catalog, pg_temp' then
         raise exception using errcode = '42501', message = 'the condition of a hook has set search_path';
     end if;
 end
 $$;
-comment on function bds_webhooks.match_filters(name, text, jsonb, jsonb) is
-    'Executes a prepared statement of bds_webhooks.filter_statement with the rights of bds_reader; returns which hooks match which '
-    'changes';
-
-create function bds_webhooks.overlay(state jsonb, old jsonb)
-    returns jsonb
-    language sql
-    immutable
-    return state || coalesce(old, '{}');
-comment on function bds_webhooks.overlay(jsonb, jsonb) is
-    'Merges old values into the values collected so far: the state transition function of bds_webhooks.undo';
-
-create aggregate bds_webhooks.undo(jsonb) (sfunc = bds_webhooks.overlay, stype = jsonb, initcond = '{}');
-comment on aggregate bds_webhooks.undo(jsonb) is
-    'Old values of the changed columns before the oldest of some changes, given newest first';
-
--- The input of the filters of some shapes, as two JSON arrays.  Changes: each with the id of its row, the row itself if it was
--- deleted, and the old values of later changes, to be merged into the current row.  Hooks: each with its shape and values.
-create function bds_webhooks.filter_input()
-    returns text
-    language sql
-    immutable
-    return $sql$,
--- all records of these rows from the first of the changes on: later changes are undone
-r as (
-    select l.*,
-        case l.operation
-            when 'update' then coalesce(l.old, '{}') || jsonb_build_object('updatedAt', l.last_updated_at)
-            else l.old
-        end as undo
-    from (select c.row_id, min(c.id) as first_id from c group by c.row_id) as f
-    cross join lateral (
-        select x.* from bds.change_log x
-        where x.row_id = f.row_id and x.company_id = $1 and x.entity = $2 and x.id >= f.first_id and x.created_at >= $5
-        offset 0
-    ) as l
-),
-u as (
-    select r.id, r.row_id, case r.operation when 'delete' then r.old end as state,
-        nullif(bds_webhooks.undo(r.undo) over (
-            partition by r.row_id order by r.id desc rows between unbounded preceding and 1 preceding
-        ), '{}') as undone
-    from r
-),
-i as (
-    select
-        (
-            select jsonb_agg(jsonb_build_object('id', u.id, 'row', u.row_id, 'state', u.state, 'undone', u.undone))
-            from u where u.id <= $4
-        ) as changes,
-        (
-            select jsonb_agg(jsonb_build_object('id', h.id, 'shape', f.shape, 'values', f."values"))
-            from h join bds.hook_filters f on f.company_id = $1 and f.hook_id = h.id and f.entity = $2 and f.shape = any ($8)
-        ) as hooks
-)$sql$;
-comment on function bds_webhooks.filter_input() is
-    'WITH query i over the changes c and the hooks h: the arguments of bds_webhooks.match_filters for the shapes $8';
+comment on function bds_webhooks.match_filters(name, text, bigint, bigint, timestamptz, jsonb) is
+    'Executes a prepared statement of bds_webhooks.filter_statement with the rights of bds_reader; returns which of these hooks, '
+    'each with the shape and the values of its filter, match which changes';

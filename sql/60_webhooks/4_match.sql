@@ -181,10 +181,10 @@ comment on function bds_webhooks.prepare_once(text, regtype[]) is
     'Prepares a statement once in this session and returns its name. Beyond 500,000 characters, whose plans may take 50 MB, the '
     'oldest statements are deallocated';
 
-create function bds_webhooks.queue_statement(has_filters boolean, is_replay boolean)
+create function bds_webhooks.queue_statement(entity_name text, has_filters boolean, is_replay boolean)
     returns text
     language plpgsql
-    immutable
+    stable
 as $$
 begin
     -- $1 company, $2 entity, $3 and $4 the ids before the first and of the last change, $5 the first one's month, $6 the end of the
@@ -193,7 +193,7 @@ begin
     return bds_impl.fill(
         $sql$
 with c as materialized (
-    select l.id, l.operation, l.row_id, l.change_set_id, l.collections, l.old
+    select l.id, l.operation, l.row_id, l.change_set_id, l.collections, {old} as old
     from bds.change_log l
     where l.company_id = $1 and l.entity = $2 and l.id > $3 and l.id <= $4 and l.created_at >= $5
 ),
@@ -203,7 +203,7 @@ h as materialized (
         case when h.columns is not null then (select array_agg(k.key) from k where k.name = any (h.columns)) end as keys
     from bds.hooks h
     where h.company_id = $1 and not h.disabled and h.deleted_at is null and coalesce(h.entity, $2) = $2{only}
-){input},
+),
 q as (
     insert into bds.hook_queue (company_id, hook_id, change_id, entity, operation, row_id, change_set_id, due_at)
     select $1, {target}, c.id, $2, c.operation, c.row_id, c.change_set_id, $6
@@ -217,22 +217,24 @@ q as (
 )
 select q.hook_id, count(*) from q group by q.hook_id
         $sql$,
+        'old', (bds_webhooks.log_terms(entity_name)).old,
         'since', case when is_replay then '0' else 'h.since_id' end,
         'only', case when is_replay then ' and h.id = $9' else '' end,
         'target', case when is_replay then '$10' else 'h.id' end,
-        'input', case when has_filters then bds_webhooks.filter_input() else '' end,
         'matches', case
             when has_filters then
-                'i cross join lateral bds_webhooks.match_filters($7, $1, i.changes, i.hooks) m '
+                '(select jsonb_agg(jsonb_build_object(''id'', h.id, ''shape'', f.shape, ''values'', f."values")) as hooks'
+                ' from h join bds.hook_filters f on f.company_id = $1 and f.hook_id = h.id and f.entity = $2 and f.shape = any ($8)'
+                ') i cross join lateral bds_webhooks.match_filters($7, $1, $3, $4, $5, i.hooks) m '
                 'join c on c.id = m.change_id join h on h.id = m.hook_id'
             else 'c join h on h.filter is null'
         end
     );
 end
 $$;
-comment on function bds_webhooks.queue_statement(boolean, boolean) is
-    'The statement that queues changes, for hooks with a filter or for hooks without one, or for a replay; returns the number of '
-    'changes for each hook';
+comment on function bds_webhooks.queue_statement(text, boolean, boolean) is
+    'The statement that queues changes of an entity, for hooks with a filter or for hooks without one, or for a replay; returns the '
+    'number of changes for each hook';
 
 create function bds_webhooks.queue_matches(
     company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz, shapes text[] default null,
@@ -259,11 +261,11 @@ declare
 begin
     if shapes is not null then
         filters := bds_webhooks.prepare_once(
-            bds_webhooks.filter_statement(company, entity_name, shapes), '{text,jsonb,jsonb}'
+            bds_webhooks.filter_statement(company, entity_name, shapes), '{text,bigint,bigint,timestamptz,jsonb}'
         );
     end if;
     queuing := bds_webhooks.prepare_once(
-        bds_webhooks.queue_statement(shapes is not null, replayed is not null),
+        bds_webhooks.queue_statement(entity_name, shapes is not null, replayed is not null),
         '{text,text,bigint,bigint,timestamptz,timestamptz,name,text[],uuid,uuid}'
     );
     return query execute format(

@@ -117,7 +117,7 @@ ATTACKS: list[tuple[str, str, str]] = [
     (SERVICE, "select bds.set_retention('1 day')", DENIED),
     # internals
     (READER, "select bds_change_log.advance('acme', 'units', 5, now(), now())", DENIED),
-    (WORKER, "select bds_webhooks.match_filters('x', 'acme', '[]', '[]')", DENIED),
+    (WORKER, "select bds_webhooks.match_filters('x', 'acme', 0, 1, now(), '[]')", DENIED),
     (WRITER, "select bds_feed.rows_where('beta', 'products', 'true')", DENIED),
     (OPERATOR, "select bds.register('data.units')", DENIED),
     # secrets and accounts

@@ -140,7 +140,7 @@ DEFINERS = {
         set_access set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
     "bds_importer": """answer_request claim_request end_request may_have_lost note_request preview restore revert_range forget_version name_version diff versions_between find_changes find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows
         import_run import_stage lock_company note_change_set refuse_company require_unaltered revert row_at row_history rows_at rows_where set_context log_head settle""",
-    "bds_dispatcher": """is_altered is_deep last_changes number_of ranges_with require_registered disable_failing end_rest replay_hook diff versions_between find_changes find_version set_range set_version version_of change_sets change_values authenticate filter_columns claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
+    "bds_dispatcher": """is_altered is_deep last_changes number_of ranges_with require_registered disable_failing end_rest replay_hook diff versions_between find_changes find_version set_range set_version version_of change_sets change_values authenticate filter_columns log_terms claim_deliveries count_changes count_rows create_hook delete_hook first_change forget_deliveries
         import_report log_head lock_hook
         record_attempts refuse_company refit_hook release_leases renew_leases retry_delivery rotate_hook route_changes row_at row_history rows_at rows_where match_filters test_hook update_hook""",
 }

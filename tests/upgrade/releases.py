@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RELEASES = {"0.9.0": "5c6600dd5e1928a0815a3ef8c21ecea8180b4e02"}  # commits by version, the newest first
+RELEASES = {  # commits by version, the newest first
+    "1.0.0": "6656840ff41393691e1c37383ae7111c6dfab255",
+    "0.9.0": "5c6600dd5e1928a0815a3ef8c21ecea8180b4e02",
+}
 
 
 def release() -> str:

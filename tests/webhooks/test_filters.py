@@ -173,7 +173,7 @@ def test_no_role_but_the_workers_stores_a_condition(queue: Queue, connect: Any) 
         for statement in (
             "select bds_service.refit_hook('acme', gen_random_uuid(), now(), '[]', 'v1')",
             "insert into bds.hook_filters select * from bds.hook_filters",
-            "select bds_webhooks.match_filters('x', 'acme', '[]', '[]')",
+            "select bds_webhooks.match_filters('x', 'acme', 0, 1, now(), '[]')",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connect(role, "acme").execute(statement)

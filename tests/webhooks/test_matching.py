@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -187,7 +188,9 @@ def test_a_filter_is_evaluated_on_the_row_as_each_change_left_it(queue: Queue, s
         for filter in matching if last > before else []:  # an update without effect has no change record
             expected[filter].append(last)
     while queue.route(DAY, most=chosen.choice((1, 7, 1000)))[1]:
-        pass
+        import subprocess
+
+        print(subprocess.run(["gdb", "-p", str(matching), "-batch", "-ex", "bt 60"], capture_output=True, text=True).stdout[-6000:])
     assert {filter: queue.queued(hook) for filter, hook in hooks.items()} == expected
 
 
@@ -300,3 +303,22 @@ def test_changes_that_another_worker_is_matching_are_reported_as_remaining(queue
         other.execute("select from bds_service.route_changes('acme')")
         assert queue.route() == (0, True)
     assert queue.route() == (0, False)
+
+
+def test_rows_that_are_written_while_they_are_matched_are_matched_as_their_changes_left_them(queue: Queue, connect: Any) -> None:
+    hook = queue.hook(filter="price > 10")
+    queue.products("A")  # 1
+    writer = connect()
+    writer.execute("select bds.set_context('acme')")
+
+    def write() -> None:
+        for number in range(1_500):
+            writer.execute("update data.products set price = %s where code = 'A'", (20 - number % 2 * 15,))
+
+    with ThreadPoolExecutor() as threads:
+        written = threads.submit(write)
+        while not written.done():
+            queue.route(DAY)
+        written.result()
+    queue.route(DAY)
+    assert queue.queued(hook) == list(range(2, 1_502, 2))
