@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.changes.parameters import by_name, read_limit
-from app.changes.rows import DEFAULT_LIMIT, Answer
+from app.changes.rows import DEFAULT_LIMIT, Answer, read_id
 from app.database.catalog import Catalog, Entity, Navigation
 from app.database.database import Database
 from app.database.past import Moment, Past, in_order, is_wide, model_of, name_range, rows_in_order
@@ -123,11 +123,12 @@ def _asked(entity: Entity, given: Mapping[str, str]) -> Difference:
     order = given.get("sort", "version")
     if order not in ORDERS:
         raise QueryError(f"sort: expected version or rowId, got {order!r}", target="sort")
-    after = given.get("after")
-    if after is not None and not (after.isascii() and after.lstrip("-").isdigit() and len(after) < 20 and int(after) in INT8):
-        raise QueryError(f"after: expected the {order} of the last record, got {after!r}", target="after")
+    given_after = given.get("after")
+    after = None if given_after is None else read_id(given_after)
+    if after is None and given_after is not None:
+        raise QueryError(f"after: expected the {order} of the last record, got {given_after!r}", target="after")
     limit = read_limit(given.get("limit"), DEFAULT_LIMIT)
-    return Difference(entity, order=order, after=None if after is None else int(after), limit=limit)
+    return Difference(entity, order=order, after=after, limit=limit)
 
 
 async def _registered(connection: Session, company: str, since: Past, entities: Sequence[Entity]) -> set[str]:

@@ -32,7 +32,7 @@ from app.types.literals import INT8
 
 DEFAULT_LIMIT = 1_000
 
-ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
+_ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 
 
 class Answer(NamedTuple):
@@ -113,10 +113,15 @@ def _row_statement(catalog: Catalog, entity: Entity, company: str, text: str) ->
         constant = key.right if isinstance(key, Comparison) and isinstance(key.right, Constant) and is_id else None
         return sql_statements.page(Query(catalog, entity, filter=key, single=True, nested=True, key=constant), company, NESTED)
 
-    is_id = ID.fullmatch(text) is not None
-    if is_id and int(text) in INT8:
+    is_id = read_id(text) is not None
+    if is_id:
         return _statements.get((catalog.version, entity.name, company), make)
     return make() if row_key(catalog, entity, text) is not None else None
+
+
+def read_id(text: str) -> int | None:
+    """The id that a text is; None if it is none."""
+    return int(text) if _ID.fullmatch(text) and int(text) in INT8 else None
 
 
 def row_key(catalog: Catalog, entity: Entity, text: str) -> Expression | None:
@@ -127,7 +132,7 @@ def row_key(catalog: Catalog, entity: Entity, text: str) -> Expression | None:
     kind, colon, value = text.partition(":")
     if not colon:
         kind, value = "id", text
-    if kind == "id" and (not ID.fullmatch(value) or int(value) not in INT8):
+    if kind == "id" and read_id(value) is None:
         return None
     checker = WhereChecker(catalog, entity)
     keys = {each.name.lower(): each for each in (entity.fields["id"], *entity.alternate_keys)}

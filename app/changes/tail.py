@@ -23,7 +23,8 @@ from app.changes.page import PAGE, Record, condition, fetch, tail_statement
 from app.database.database import Database
 from app.database.pool.listening import RECONNECT
 from app.database.pool.session import Session
-from app.errors import ServiceError
+from app.errors import QueryError, ServiceError
+from app.query.check.tree import Expression
 from app.query.sql.parameters import Statement
 from app.types.event_ids import prefix
 
@@ -209,8 +210,19 @@ class Tail:
     async def _prepared(self, connection: Session) -> tuple[Statement, dict[str, int]]:
         now = asyncio.get_running_loop().time()
         if self._statement is None or self._statement[2] < now:
-            catalog, filters = self._database.catalog, {filter: column for column, filter in enumerate(self._filters)}
-            conditions = [each for each in (condition(catalog, filter) for filter in filters) if each]
-            statement = await tail_statement(connection, catalog, self._company, self.position, conditions)
-            self._statement = statement, filters, now + REFRESH
+            catalog, conditions = self._database.catalog, self._conditions()
+            statement = await tail_statement(connection, catalog, self._company, self.position, list(conditions.values()))
+            self._statement = statement, {filter: column for column, filter in enumerate(conditions)}, now + REFRESH
         return self._statement[:2]
+
+    def _conditions(self) -> dict[str, Expression]:
+        """The conditions of the filters.  Ends the followers with a filter that does not fit the model any more."""
+        conditions = {}
+        for filter in self._filters:
+            try:
+                conditions[filter] = condition(self._database.catalog, filter)
+            except QueryError:  # which a client gets when it connects again
+                for follower in self.followers:
+                    if follower.filter == filter:
+                        follower.end()
+        return {filter: each for filter, each in conditions.items() if each}

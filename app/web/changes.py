@@ -12,12 +12,11 @@ from aiohttp import web
 
 from app.changes.log import log_query, read_changes
 from app.changes.log_filter import OPERATIONS
-from app.changes.rows import ID
+from app.changes.rows import read_id
 from app.errors import ServiceError
 from app.logs import count_rows
 from app.query.parse import where as parse_where
 from app.types.event_ids import Event
-from app.types.literals import INT8
 from app.web.actors import display_names
 from app.web.change_sets import read_sets
 from app.web.forms import Form
@@ -118,7 +117,7 @@ async def row_condition(page: PageRequest, form: Form) -> str:
     """The condition that a change is of the row with an id or a code; adds a problem to the form if there is no such row."""
     text, entity = form["row"].strip(), form["entity"] if form["entity"] in page.database.catalog else None
     meant = [f"(entity = {parse_where.quoted(name)} and rowId = {id})" for name, id in await rows_named(page, text, entity)]
-    if ID.fullmatch(text) and int(text) in INT8:
+    if read_id(text) is not None:
         meant.append(f"rowId = {text}")
     if not meant:
         form.add_problem("row", f"No row of {entity or page.company} has the code {text}; a deleted row is found by its id")

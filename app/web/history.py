@@ -10,11 +10,10 @@ from typing import Any
 from aiohttp import web
 
 from app.changes.history import read_versions
-from app.changes.rows import ID
+from app.changes.rows import read_id
 from app.database.catalog import Entity
 from app.errors import ServiceError, UnknownEntity
 from app.logs import count_rows
-from app.types.literals import INT8
 from app.web.actors import display_names
 from app.web.changed_rows import FieldChange, compared, references
 from app.web.page import PageRequest
@@ -41,9 +40,9 @@ async def show(page: PageRequest) -> web.StreamResponse:
     catalog = page.database.catalog
     if name not in catalog:
         raise UnknownEntity(name, catalog.entities)
-    if not ID.fullmatch(row_id) or int(row_id) not in INT8:
+    if (id := read_id(row_id)) is None:
         raise ServiceError("not_found", f"no such row: {row_id}")
-    entity, row, offset = catalog[name], (name, int(row_id)), page.offset()
+    entity, row, offset = catalog[name], (name, id), page.offset()
     versions, more = await find_versions(page, entity, row[1], PAGE, offset)
     if not versions and not offset:
         raise unknown_row(entity, row[1])

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from app.changes.rows import ID, reading, row_key
+from app.changes.rows import read_id, reading, row_key
 from app.database.catalog import Entity, Field, Navigation
 from app.database.past import Moment
 from app.errors import ServiceError
@@ -16,7 +16,6 @@ from app.query.check import moments
 from app.query.check.paging import paged
 from app.query.check.query import Query
 from app.query.check.tree import Column, Comparison, Constant, Expression
-from app.types.literals import INT8
 from app.web import addresses
 from app.web.actors import display_names
 from app.web.columns import Cell, columns, leading, name_of, places, usual
@@ -69,9 +68,9 @@ async def show(page: PageRequest) -> web.StreamResponse:
     if form.problems:
         moment, found = None, await read_row(page, entity, text, None, "")
     if found is None:
-        if not ID.fullmatch(text):
+        if (id := read_id(text)) is None:
             raise no_such_row(entity, text, form, asked if moment else "")
-        return await missing_row(page, entity, int(text), form, moment)
+        return await missing_row(page, entity, id, form, moment)
     id, asof = found.row["id"], form["asof"] if moment else None
     past, given = (f"@{moments.absolute(asof)}", "?" + urlencode(addresses.as_of(asof))) if asof else ("", "")
     return page.render(
@@ -101,7 +100,7 @@ def no_such_row(entity: Entity, text: str, form: Form, asof: str) -> ServiceErro
 
 def _check_key(page: PageRequest, entity: Entity, text: str) -> None:
     """Raises not_found for a text that is neither an id nor a lookup of the entity."""
-    if row_key(page.database.catalog, entity, text) is None or (":" not in text and int(text) not in INT8):
+    if row_key(page.database.catalog, entity, text) is None:
         raise ServiceError("not_found", f"{entity.name} has no row {text}")
 
 

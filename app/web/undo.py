@@ -9,12 +9,11 @@ from typing import Any
 
 from aiohttp import web
 
-from app.changes.rows import ID
+from app.changes.rows import read_id
 from app.errors import ServiceError
 from app.feed import undone, work
 from app.feed.selection import LISTS, SWITCHES, VERSIONS, of_members
 from app.query.check.moments import absolute
-from app.types.literals import INT8
 from app.web.actors import display_names
 from app.web.changed_rows import ChangedRow, changed_row, rows_within
 from app.web.page import PageRequest
@@ -60,10 +59,10 @@ def _read(name: str, texts: list[str]) -> Any:
 
 async def _end_of_transaction(page: PageRequest, id: str) -> int:
     """The last change of the transaction of a change.  Raises ServiceError: malformed_request, not_found."""
-    if not ID.fullmatch(id) or int(id) not in INT8:
+    if (change := read_id(id)) is None:
         raise ServiceError("malformed_request", f"after: expected the id of a change, got {id!r}", target="after")
     async with page.database.session(page.company) as connection:
-        row = await (await connection.execute(END, {"company": page.company, "id": int(id)})).fetchone()
+        row = await (await connection.execute(END, {"company": page.company, "id": change})).fetchone()
     if row is None:
         raise ServiceError("not_found", f"there is no change {id}", target="after")
     return int(row[0])

@@ -177,6 +177,7 @@ def test_a_walk_by_pages_has_each_record_once_while_others_write(
         ({"since": "1", "limit": "0"}, 400, "limit"),
         ({"since": "1", "sort": "price"}, 400, "sort"),
         ({"since": "1", "after": "x"}, 400, "after"),
+        ({"since": "1", "after": "--5"}, 400, "after"),
         ({"since": "1", "offset": "2"}, 400, "offset"),
         ({"since": "1", "filter": "updatedAt > '2026-01-01'"}, 400, "filter"),
         ({"since": "1", "filter": "prize > 1"}, 400, "filter"),

@@ -344,6 +344,18 @@ def test_the_history_of_a_row_is_found_by_a_code_that_it_had_then(service: Servi
     assert service.ask("/c/demo/products/910/history?at=2999-01-01").status == 404
 
 
+def test_the_history_of_a_deleted_row_is_found_by_any_id(service: Service) -> None:
+    ids = (1_234_567_890_123_456_789, 9_223_372_036_854_775_807, -7)
+    for id in ids:
+        service.operator.write("demo", "insert into data.units (id, code, name) values (%s, %s, 'x')", (id, str(id)))
+    service.operator.write("demo", "delete from data.units where id = any (%s)", (list(ids),))
+    for id in ids:
+        reply = service.ask(f"/c/demo/units/{id}/history")
+        assert [each["operation"] for each in reply.json["data"]] == ["delete", "create"], id
+    for none in ("%C2%B2", "%D9%A3", "-07", "9223372036854775808"):
+        assert service.ask(f"/c/demo/units/{none}/history").status == 404, none
+
+
 def test_the_history_of_a_row_has_what_each_change_replaced_and_set(service: Service) -> None:
     write = service.operator.write
     [(change_set,)] = service.operator.rows("select gen_random_uuid()::text")
