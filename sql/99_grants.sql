@@ -134,7 +134,7 @@ grant execute on function
 -- The importer: runs imports with the writer's rights, and owns what is staged; no session is it ----------------------------------
 
 grant usage on schema bds_feed, bds_impl, bds_import, bds_past, bds_revert to bds_importer;
-grant execute on function bds_past.begin_of to bds_importer;
+grant execute on function bds_past.begin_of, bds_past.is_registered, bds_past.model_time to bds_importer;
 grant execute on all functions in schema bds_feed, bds_impl, bds_revert to bds_importer;
 grant select on bds_impl.types to bds_importer;
 -- reverts read the log, with the names that columns had

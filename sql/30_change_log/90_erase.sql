@@ -118,6 +118,37 @@ as $function$
 $function$;
 comment on function bds_change_log.erase_quotes(text, text[]) is 'Empties errors of imports that quote any of these values';
 
+create function bds_change_log.erase_previews(company text, entity text, id bigint, columns text[])
+    returns void
+    language sql
+as $$
+    update bds.imports i set preview = (
+        select jsonb_agg(
+            p.row || case
+                when p.row ->> 'row' = format('%s/%s', entity, erase_previews.id) then (
+                    select jsonb_object_agg(e.name, e.was || e.nulls)
+                    from (
+                        select v.key as name, v.value as was, (
+                            select coalesce(jsonb_object_agg(c, null), '{}')
+                            from unnest(bds_change_log.names_then(entity, columns, i.started_at)) c
+                            where v.value ? c
+                        ) as nulls
+                        from jsonb_each(p.row) v
+                        where v.key in ('old', 'new') and jsonb_typeof(v.value) = 'object'
+                    ) e
+                )
+                else '{}'
+            end
+            order by p.number
+        )
+        from jsonb_array_elements(i.preview) with ordinality p (row, number)
+    )
+    where i.company_id = company
+        and i.preview @> jsonb_build_array(jsonb_build_object('row', format('%s/%s', entity, erase_previews.id)))
+$$;
+comment on function bds_change_log.erase_previews(text, text, bigint, text[]) is
+    'Sets the values of a row''s columns to null in what dry runs of undos would change';
+
 create function bds_change_log.require_columns(entity text, columns text[])
     returns void
     language plpgsql
@@ -188,6 +219,7 @@ begin
         records := records + part.records;
         perform bds_change_log.erase_quotes(company, part."values");
     end loop;
+    perform bds_change_log.erase_previews(company, entity, id, columns);
     insert into bds.erasures (company_id, entity, row_id, columns, records, actor, db_user)
     values (
         company, entity, id, columns, records,
@@ -202,5 +234,5 @@ end
 $function$;
 comment on function bds.erase(text, text, bigint, text[]) is
     'Removes the old values of a row''s columns (API names) from the change log, its archive, detached months that are still in '
-    'schema bds, and errors of imports: they read as null from then on. bds.erasures records what was erased, when and by whom. '
+    'schema bds, errors of imports and dry runs of undos: they read as null from then on. bds.erasures records what was erased, when and by whom. '
     'The row itself is not changed: change or delete it first. Returns the number of records that had such a value';

@@ -71,22 +71,29 @@ create function bds_past.begin_of(entity text, ordinal int default null)
 comment on function bds_past.begin_of(text, int) is
     'The time at which an entity, or a column of its table, was first registered; -infinity if the table had no rows yet';
 
+create function bds_past.model_time(company text, version bigint)
+    returns timestamptz
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select case
+        when version > 0 then bds_past.time_of(company, version)
+        -- the empty company: an entity that had rows before is registered if they were those of others
+        else least(
+            (select c.created_at from bds.companies c where c.id = company),
+            (select l.created_at from bds.change_log l where l.company_id = company and l.id = 1))
+    end;
+$$;
+comment on function bds_past.model_time(text, bigint) is
+    'The time at which what was registered is of a version: that of its change; of version 0 that of the company''s begin';
+
 create function bds_past.is_registered(company text, entity text, version bigint)
     returns boolean
     language sql
     stable
-as $$
-    select coalesce(
-        bds_past.begin_of(entity) <= case
-            when version > 0 then bds_past.time_of(company, version)
-            -- the empty company: an entity that had rows before is registered if they were those of others
-            else least(
-                (select c.created_at from bds.companies c where c.id = company),
-                (select l.created_at from bds.change_log l where l.company_id = company and l.id = 1))
-        end,
-        true
-    );
-$$;
+    return coalesce(bds_past.begin_of(entity) <= bds_past.model_time(company, version), true);
 comment on function bds_past.is_registered(text, text, bigint) is
     'Whether an entity was registered at a version of a company, so that the log has all changes of its rows since; true for no '
     'entity';

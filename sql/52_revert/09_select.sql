@@ -123,7 +123,10 @@ begin
                 message = format('%L is not a lookup of %s: expected id or a unique field', this.kind, this.entity);
         end if;
         row_id := coalesce(
-            bds_revert.row_of(company, this.entity, this.kind, this.value, version),
+            case
+                when bds_past.is_registered(company, this.entity, version) then
+                    bds_revert.row_of(company, this.entity, this.kind, this.value, version)
+            end,
             bds_revert.row_of(company, this.entity, this.kind, this.value, null)
         );
         if row_id is null then
@@ -227,15 +230,13 @@ create function bds_revert.late_entities(company text, selection jsonb)
 as $$
     select jsonb_agg(e.name order by e.ordinal)
     from bds.entities e
-    cross join lateral (
-        select v.logged_at from bds_service.find_version(company, bds_revert.version_before(company, selection)) v
-    ) v
-    where not selection ? 'changeSet' and bds_past.begin_of(e.name) > v.logged_at
+    where not selection ? 'changeSet'
+        and not bds_past.is_registered(company, e.name, bds_revert.version_before(company, selection))
 $$;
 comment on function bds_revert.late_entities(text, jsonb) is
     'The entities that were registered after a version; null if there are none';
 
-create function bds_revert.leave_late(import bds.imports, since timestamptz)
+create function bds_revert.leave_late(import bds.imports)
     returns text[]
     language plpgsql
 as $$
@@ -252,7 +253,7 @@ begin
         from bds.fields f
         join bds.entities e on e.name = f.entity
         cross join lateral (select bds_past.begin_of(f.entity), bds_past.begin_of(f.entity, f.ordinal)) b (since, column_since)
-        where not import.undoes ? 'changeSet' and b.column_since > greatest(b.since, leave_late.since)
+        where not import.undoes ? 'changeSet' and b.column_since > greatest(b.since, bds_past.model_time(import.company_id, version))
             and f.entity in (select r.entity from pg_temp.revert_rows r)
         group by f.entity, e.table_name
     loop
@@ -268,5 +269,5 @@ begin
     return notices;
 end
 $$;
-comment on function bds_revert.leave_late(bds.imports, timestamptz) is
+comment on function bds_revert.leave_late(bds.imports) is
     'Removes columns that were registered later from the old values of rows that exist; returns notices of what stays';

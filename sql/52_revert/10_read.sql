@@ -189,7 +189,7 @@ begin
     perform bds_revert.refuse_strangers();
     update pg_temp.feed_entities f set rows = (select count(*) from pg_temp.revert_rows r where r.entity = f.name);
     perform bds_revert.note_referrers();
-    import.notices := bds_revert.leave_late(import, since);
+    import.notices := bds_revert.leave_late(import);
     return import;
 end
 $$;

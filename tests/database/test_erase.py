@@ -111,6 +111,21 @@ def test_errors_of_imports_that_quote_a_value_are_erased(acme: Operator) -> None
     ]
 
 
+def test_values_in_the_dry_run_of_an_undo_are_erased(acme: Operator) -> None:
+    acme.write("acme", "select bds.restore('acme', 2, dry_run => true)")
+    acme.rows(ERASED, (1, ["email", "name"]))
+    acme.connection.execute("alter table data.customers rename column email to mail; select bds.register('data.customers')")
+    acme.rows(ERASED, (1, ["phone"]))
+    [(rows,)] = acme.rows("select preview from bds.imports")
+    assert sorted(
+        (each["row"], {name: (each["old"][name], each["new"][name]) for name in each["columns"] if name != "updatedAt"})
+        for each in rows
+    ) == [
+        ("customers/1", {"email": (None, None), "name": (None, None), "phone": (None, None)}),
+        ("customers/2", {"email": (None, "ben@a")}),
+    ]
+
+
 def test_hashes_of_earlier_states_go_and_the_log_still_fits_the_rows(acme: Operator) -> None:
     acme.rows(ERASED, (1, ["email"]))
     hashes = "select row_hash = 0 from bds.change_log where company_id = 'acme' and row_id = %s order by id"

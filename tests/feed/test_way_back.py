@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -172,6 +173,9 @@ def test_what_was_registered_later_stays(feed: Feed) -> None:
     act(feed, "ann", "update data.notes set text = 'changed' where {own}")
     act(feed, "ann", "insert into data.notes (code) values ('M')")
     act(feed, "ann", "insert into data.tags (code) values ('T')")
+    some = restore(feed, then, rows=["notes/code:N", "products/code:A"])
+    assert feed.ask("select code, name from api.products order by code") == [("A", "old"), ("B", "new")]
+    assert some["notices"][0] == f"notes was registered after version {then}: its rows stay as they are"
     report = restore(feed, then)
     assert report["state"] == "completed", report
     assert feed.ask("select distinct name, color from api.products") == [("old", "red")]
@@ -181,6 +185,12 @@ def test_what_was_registered_later_stays(feed: Feed) -> None:
         f"notes was registered after version {then}: its rows stay as they are",
         f"products.color was registered after version {then}: its values stay as they are",
     ]
+    late = replace(feed, company=feed.operator.company("late"))  # whose every version has these entities
+    act(late, "ann", "insert into data.notes (code) values ('N')")
+    act(late, "ann", "insert into data.products (code, name) values ('P', 'p')")
+    report = restore(late, 0)
+    assert (report["state"], report["notices"]) == ("completed", [])
+    assert late.ask("select code from api.notes") == late.ask("select code from api.products") == []
 
 
 def test_values_that_a_domain_or_an_enum_takes_no_more_are_conflicts(feed: Feed) -> None:
