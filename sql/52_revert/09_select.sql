@@ -253,7 +253,8 @@ begin
         from bds.fields f
         join bds.entities e on e.name = f.entity
         cross join lateral (select bds_past.begin_of(f.entity), bds_past.begin_of(f.entity, f.ordinal)) b (since, column_since)
-        where not import.undoes ? 'changeSet' and b.column_since > greatest(b.since, bds_past.model_time(import.company_id, version))
+        where not import.undoes ? 'changeSet'
+            and b.column_since > greatest(b.since, bds_past.model_time(import.company_id, version))
             and f.entity in (select r.entity from pg_temp.revert_rows r)
         group by f.entity, e.table_name
     loop

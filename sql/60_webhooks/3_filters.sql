@@ -73,20 +73,13 @@ $$;
 comment on function bds_webhooks.log_terms(text) is
     'SQL for the old values of a change l under present names, and for a further condition on changes l of an entity';
 
-create function bds_webhooks.filter_statement(company text, entity_name text, shapes text[])
+create function bds_webhooks.changes_to_match(entity_name text)
     returns text
-    language plpgsql
+    language sql
     stable
 as $$
-declare
-    terms record;
-begin
-    select * into terms from bds_webhooks.log_terms(entity_name);
-    -- $1 company, $2 and $3 the ids before the first and of the last change, $4 the first one's month, $5 the hooks.  A row and its
-    -- later changes are read here together: in two snapshots the row would have changes that are not undone.
-    return bds_impl.fill(
-        $sql$
-with f as (
+    select bds_impl.fill(
+        $sql$f as (
     select l.row_id, min(l.id) as first_id
     from bds.changes l
     where l.company_id = $1 and l.entity = {entity:L} and l.id > $2 and l.id <= $3 and l.created_at >= $4{since}
@@ -97,7 +90,7 @@ r as (
     select l.id, l.row_id, l.operation, l.last_updated_at, {old} as old
     from f
     cross join lateral (
-        select x.* from bds.changes x
+        select x.id, x.row_id, x.operation, x.old, x.last_updated_at, x.created_at from bds.changes x
         where x.row_id = f.row_id and x.company_id = $1 and x.entity = {entity:L} and x.id >= f.first_id and x.created_at >= $4
         offset 0
     ) as l
@@ -111,7 +104,26 @@ u as (
         ) as bds_undone
     from r
 ),
-c as materialized (select u.* from u where u.bds_id <= $3),
+c as materialized (select u.* from u where u.bds_id <= $3)$sql$,
+        'entity', entity_name, 'since', t.since, 'old', t.old
+    )
+    from bds_webhooks.log_terms(entity_name) t;
+$$;
+comment on function bds_webhooks.changes_to_match(text) is
+    'WITH query c: the changes to match, each with its row, the row itself if it was deleted, and the old values of later changes, '
+    'to be merged into the current row';
+
+create function bds_webhooks.filter_statement(company text, entity_name text, shapes text[])
+    returns text
+    language plpgsql
+    stable
+as $$
+begin
+    -- $1 company, $2 and $3 the ids before the first and of the last change, $4 the first one's month, $5 the hooks.  A row and its
+    -- later changes are read here together: in two snapshots the row would have changes that are not undone.
+    return bds_impl.fill(
+        $sql$
+with {changes},
 h as materialized (select h.* from jsonb_to_recordset($5) as h (id uuid, shape text, "values" text[])),
 t as materialized (
     select c.bds_id, v.*
@@ -133,8 +145,7 @@ t as materialized (
 )
 {branches}$sql$,
         'entity', entity_name,
-        'since', terms.since,
-        'old', terms.old,
+        'changes', bds_webhooks.changes_to_match(entity_name),
         'columns', bds_webhooks.filter_columns(entity_name),
         'branches', (
             select string_agg(bds_webhooks.filter_branch(f), ' union all ' order by f.shape)

@@ -233,8 +233,8 @@ select q.hook_id, count(*) from q group by q.hook_id
 end
 $$;
 comment on function bds_webhooks.queue_statement(text, boolean, boolean) is
-    'The statement that queues changes of an entity, for hooks with a filter or for hooks without one, or for a replay; returns the '
-    'number of changes for each hook';
+    'The statement that queues changes of an entity, for hooks with a filter or for hooks without one, or for a replay; returns '
+    'the number of changes for each hook';
 
 create function bds_webhooks.queue_matches(
     company text, entity_name text, from_id bigint, to_id bigint, due_at timestamptz, shapes text[] default null,
