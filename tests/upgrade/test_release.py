@@ -202,7 +202,8 @@ def test_a_failed_migration_left_the_release_serving(upgraded: Upgraded) -> None
 
 def test_the_plan_told_locks_and_time(upgraded: Upgraded) -> None:
     plan = upgraded.lines["plan"]
-    assert plan.returncode == 0 and re.search(r": \d.* m?s", plan.stderr) and ", locks " in plan.stderr, plan
+    assert plan.returncode == 0 and re.search(r": \d.* m?s", plan.stderr), plan
+    assert ", locks " in plan.stderr or not upgraded.migrations, plan
     assert all(f"migrations/{each}.sql: " in plan.stderr for each in upgraded.migrations), plan
 
 
