@@ -98,6 +98,10 @@ def test_rows_of_one_record_are_one_record_with_children(run: Run) -> None:
         {"code": "I1", "items": [{"product": "code:B", "quantity": "2.5"}]},
         {"code": "I2", "items": []},
     ]
+    assert run(text, workbook({"s": [["no", None, None, "what"], ["I1"]]}))["invoices"] == [{"code": "I1", "items": []}], (
+        "cells that end a row are empty"
+    )
+    assert run(text, workbook({"s": [["no"], ["I1"]]}))["invoices"] == [{"code": "I1"}]
 
 
 def test_a_preview_ends_early(catalog: Catalog) -> None:
