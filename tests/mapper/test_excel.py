@@ -75,6 +75,20 @@ def test_dates_are_dates(run: Run) -> None:
     assert [each["orderDate"] for each in run(text, workbook({"s": rows[:2]}))["orders"]] == ["2026-11-20"]
 
 
+@pytest.mark.parametrize(("field", "pattern", "expected"), [
+    ("orderDate", "%d.%m.%Y", ["2026-11-20", "2026-11-20", "2026-11-20"]),
+    ("note", "%d.%m.%Y", ["2026-11-20", "2026-11-20", "2026-11-20"]),
+    ("note", "%d.%m.%Y %H:%M", ["2026-11-20T00:00:00+00:00", "2026-11-20T08:15:00+00:00", None]),
+])  # fmt: skip
+def test_a_date_with_a_format_takes_cells_of_dates_as_they_are(
+    run: Run, field: str, pattern: str, expected: list[str | None]
+) -> None:
+    rows = [["c", "d"], ["A", date(2026, 11, 20)], ["B", datetime(2026, 11, 20, 8, 15)], ["C", "20.11.2026"]]
+    text = f"type excel orders = 'row' {{ code = 'c' {field} = date('d', \"{pattern}\") }}"
+    found = [each[field] for each in run(text, workbook({"s": rows}))["orders"]]
+    assert [None if isinstance(each, dict) else each for each in found] == expected
+
+
 def test_a_sheet_is_chosen_by_its_name_or_is_the_first(run: Run) -> None:
     book = workbook({"first": [["Code"], ["1"]], "second": [["Code"], ["2"]]})
     assert [each["code"] for each in run(PRODUCTS.format(""), book)["products"]] == ["1"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date
 from typing import Any
 
 from app.mapper.language.functions import ABSENT, COMPARE, FUNCTIONS, NUMBERS, Signature, ValueReader, in_utc, to_text, type_of
@@ -129,11 +129,11 @@ class Evaluator:
             return self._reader.date
         constant = call.arguments[1]
         assert isinstance(constant, LiteralValue)
-        pattern, gives = str(constant.value), type_of(call, self._text)
+        pattern = str(constant.value)
+        typed = self._reader.timestamp if type_of(call, self._text) == "timestamp" else self._reader.date
 
         def read(value: Any) -> Any:
-            moment = value if isinstance(value, datetime) else parse_date(to_text(value), pattern)
-            return moment if gives == "timestamp" else moment.date()
+            return typed(value if isinstance(value, date) else parse_date(to_text(value), pattern))
 
         return read
 
