@@ -74,6 +74,17 @@ def test_dates_are_dates(run: Run) -> None:
     text = "type excel orders = 'row' { code = 'c' orderDate = 'd' }"
     assert [each["orderDate"] for each in run(text, workbook({"s": rows[:2]}))["orders"]] == ["2026-11-20"]
 
+    text = "type excel orders = 'row' { when = 'd' < 'e' code = 'c' }"
+    days = [
+        (date(2026, 11, 20), date(2026, 11, 20)),
+        (date(2026, 11, 20), datetime(2026, 11, 20, 8, 15)),
+        (date(2026, 11, 20), date(2026, 12, 1)),
+    ]
+    rows = [["c", "d", "e"], ["9", 9, 10], ["10", 10, 9.5], *([str(number), *pair] for number, pair in enumerate(days))]
+    assert [each["code"] for each in run(text, workbook({"s": rows}))["orders"]] == ["9", "1", "2"], (
+        "cells are compared by their types"
+    )
+
 
 @pytest.mark.parametrize(("field", "pattern", "expected"), [
     ("orderDate", "%d.%m.%Y", ["2026-11-20", "2026-11-20", "2026-11-20"]),
