@@ -72,6 +72,13 @@ class Navigation:
     child: bool  # many only: the rows belong to this one (`invoices.items`)
     required: bool  # one only: the reference is never null
 
+    @property
+    def singular(self) -> str:
+        """The name of one record of a collection: variants -> variant, as SQL's singular_of does."""
+        if self.name.endswith("ies"):
+            return self.name[:-3] + "y"
+        return self.name[:-1] if self.name.endswith("s") and not self.name.endswith("ss") else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Entity:

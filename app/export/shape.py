@@ -138,20 +138,13 @@ def line_shape(query: Query) -> LineShape:
     return LineShape(tuple(field for field in fields if query.ids or not field.is_id), collection)
 
 
-def singular(name: str) -> str:
-    """Return the name of one record of a collection: variants -> variant, as SQL's singular_of does."""
-    if name.endswith("ies"):
-        return name[:-3] + "y"
-    return name[:-1] if name.endswith("s") and not name.endswith("ss") else name
-
-
 def _child_shape(catalog: Catalog, step: Navigation, numbers: Iterator[int], above: tuple[str, ...]) -> ChildShape:
     """Return a child collection with its own children; an entity that is among its own ancestors ends the descent."""
     entity, row = catalog[step.target], next(numbers)
     inside = (each for each in entity.children if each.target not in above) if step.target not in above else ()
     children = tuple(_child_shape(catalog, each, numbers, (*above, step.target)) for each in inside)
     fields = _record_fields(catalog, entity, None, row, parent=step.field)
-    return ChildShape(step, RecordShape(singular(step.name), entity, row, fields, children))
+    return ChildShape(step, RecordShape(step.singular, entity, row, fields, children))
 
 
 def _related_shape(catalog: Catalog, entity: Entity, steps: tuple[Navigation, ...]) -> RelatedShape:

@@ -35,7 +35,7 @@ class Directives:
         elif name == "@mode":
             if value not in ("array", "merge"):
                 raise _invalid(name, 'expected "array" or "merge"')
-            if self._rows.tables:
+            if self._collections:
                 raise _invalid(name, "expected before the first collection")
             self._rows.merge = value == "merge"
         elif name.endswith("@removeAll") and not name.startswith("@"):

@@ -194,16 +194,50 @@ def test_a_wrong_header_is_refused(shop: Shop, format: str, rows: list[list[Any]
     assert refused.value.message.startswith(message)
 
 
-@pytest.mark.parametrize(("body", "message"), [
-    (b"<products>\n<product><code>A</code>\n<prise>1</prise></product></products>", "line 3: products has no field prise, expected elements among id, "),
-    (b"<units><unit><code>A</code></unit></units>", "line 1: expected the root element products, document, got units"),
-    (b"PK\x03\x04 not a zip", "expected an Excel workbook (.xlsx), which is a zip file"),
-    (b"<products><product>", "line 1, column"),
-])  # fmt: skip
-def test_another_file_is_refused(shop: Shop, body: bytes, message: str) -> None:
+FOREIGN_ELEMENTS = [
+    ("products", b"<products>\n<product><code>A</code>\n<prise>1</prise></product></products>",
+     "line 3: products has no field prise, expected elements among id, "),
+    ("products", b"<units><unit><code>A</code></unit></units>", "line 1: expected the root element products, document, got units"),
+    ("products", b"PK\x03\x04 not a zip", "expected an Excel workbook (.xlsx), which is a zip file"),
+    ("products", b"<products><product>", "line 1, column"),
+    ("units", b"<units>\n<Unit><code>A</code></Unit></units>", "line 2: units has no element Unit, expected elements among unit"),
+    ("units", b"<units><unit><code>A</code></unit>\n<other/></units>", "line 2: units has no element other, expected elements among unit"),
+    ("units", b"<units>\n<units><unit><code>A</code></unit></units></units>", "line 2: units has no element units"),
+    ("units", b"<document>\n<unit><code>A</code></unit></document>", "line 2: document has no element unit, expected elements among "),
+    ("units", b"<document><units/>\n<products><unit/></products></document>", "line 2: products has no element unit, expected "),
+    ("units", b"<units>A</units>", "line 1: expected elements among unit inside units, got the text 'A'"),
+    ("units", b"<units><unit><code>A</code></unit>\n<unit><code>B</code></unit> A,\nB</units>",
+     "line 2: expected elements among unit inside units, got the text 'A,\\nB'"),
+    ("units", b"<units><unit>A<code>A</code></unit></units>", "line 1: expected elements among id, code, "),
+    ("units", b"<units><unit><code>A</code>A</unit></units>", "line 1: expected elements among id, code, "),
+    ("units", b"<units><unit><code><b>A</b></code></unit></units>", "line 1: expected a text inside code, got the element b"),
+    ("units", b"<units><unit code='A'/></units>", "line 1: units: expected no attribute but operation, got code"),
+    ("units", b"<units a='A'/>", "line 1: units: expected no attribute, got a"),
+    ("units", b"<units><unit><code lang='de'>A</code></unit></units>", "line 1: code: expected no attribute but xsi:nil, got lang"),
+    ("units", b"<units xmlns:x='http://www.w3.org/2001/XMLSchema-instance'><unit><symbol x:nil='1'> A</symbol></unit></units>",
+     "line 1: expected nothing inside symbol with xsi:nil, got the text 'A'"),
+    ("products", b"<products><product><code>Q</code>\n<variants>V1</variants></product></products>",
+     "line 2: expected elements among variant inside variants, got the text 'V1'"),
+    ("products", b"<products><product><code>Q</code>\n<variants><code>V</code></variants></product></products>",
+     "line 2: variants has no element code, expected elements among variant"),
+    ("products", b"<products><product><code>Q</code><variants a='1'/></product></products>", "line 1: variants: expected no attribute, got a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+@pytest.mark.parametrize(("entity", "body", "message"), FOREIGN_ELEMENTS, ids=range(len(FOREIGN_ELEMENTS)))
+def test_another_file_is_refused(shop: Shop, entity: str, body: bytes, message: str, chunk: int) -> None:
     with pytest.raises(ServiceError) as refused:
-        send(shop.feed, "products", body)
-    assert refused.value.message.startswith(message)
+        send(shop.feed, entity, body, chunk)
+    assert refused.value.message.startswith(message) and refused.value.status == 400
+
+
+def test_white_space_comments_and_other_namespaces_in_xml_have_no_effect(shop: Shop) -> None:
+    body = b"""<!-- a --><p:products xmlns:p='urn:x' p:a='1' xml:lang='de'><!-- b --> <product p:a='1' xml:space='preserve'>
+        <!-- c --><?d e?><code p:a='1'><!-- f -->Q<!-- g --></code> <variants xml:lang='de'> <!-- h -->
+        </variants>\n</product>\t<!-- i --></p:products>\n"""
+    for chunk in (7, 1 << 20):
+        assert counts(send(shop.feed, "products", body, chunk)) == {"products": {"unchanged": 1}}
 
 
 @pytest.mark.parametrize(("format", "place"), [("csv", "line 3: "), ("excel", "row 3: ")])

@@ -100,6 +100,7 @@ DOCUMENTS: list[Any] = [
     {"@atomic": False, "products": [{"code": "A", "@operation": 7}, {"code": "B", "@operation": None, "@where": None, "@x": None}, {"code": "C", "@x": 1}]},
     {"products": [{"code": "A", "variants": [{"code": "A1"}]}]},
     {"@mode": "merge", "products": [{"code": "A", "variants": [{"code": "A3"}]}]},
+    {"products@removeAll": True, "@mode": "merge", "products": [{"code": "A", "variants": [{"code": "A3"}]}]},
     {"@mode": "merge", "products": [{"code": "A", "variants": [{"code": "A3"}], "variants@removeAll": "true"}]},
     {"products": [{"code": "A", "variants": [], "variants@removeAll": False}]},
     {"products": [{"code": "A", "variants": None}]},

@@ -172,7 +172,7 @@ JSON: list[tuple[str, str, Callable[[], bytes]]] = [
 
 JSON_BOMB = repeated('{"units":[', " ", BOMB, "]}")
 CSV_BOMB = repeated("code,name,symbol\n", f"A,a,{'x' * 30_000}\n", BOMB)
-XML_BOMB = repeated("<units>", f"<x>{'y' * 10_000}</x>", BOMB, "</units>")
+XML_BOMB = repeated("<units>", f"<unit><name>{'y' * 10_000}</name></unit>", BOMB, "</units>")
 GOOD_JSON, GOOD_CSV = b'{"units":[{"code":"A","name":"a"}]}', b"code,name\nA,a\n"
 
 COMPRESSED: list[tuple[str, str, Callable[[], bytes], str, str, str]] = [

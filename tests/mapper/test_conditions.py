@@ -46,6 +46,31 @@ def test_a_condition_that_cannot_be_evaluated_is_the_error_of_its_record(run: Ru
     assert found[1]["code"]["@invalid"].startswith("when: ") and len(found) == 2
 
 
+PAIRS: list[tuple[str, str, str, list[int]]] = [
+    # format, condition, members of the objects or cells, the records
+    ("json", "'have' < 'max'", '"have": 9, "max": 10|"have": 10, "max": 9|"have": 1.5, "max": 1.50|"have": "9", "max": "10"|"have": 9, "max": "10"', [1]),
+    ("json", "'have' = 'max'", '"have": 1, "max": 1.0|"have": 1e2, "max": 100|"have": "1", "max": "1.0"|"have": true, "max": 1|"have": 1, "max": "1"', [1, 2, 5]),
+    ("json", "'have' != 'max'", '"have": 1, "max": 1.0|"have": true, "max": "true"|"have": false, "max": true|"have": null, "max": null', [3]),
+    ("json", "default('have', 10) > 'max'", '"max": 9|"have": 8, "max": 9|"have": "8", "max": "10"', [1, 3]),
+    ("json", "'have' < \"10\"", '"have": 9|"have": 1', [2]),
+    ("csv", "'have' < 'max'", "9,10|10,9|1,1.0", [2, 3]),
+    ("csv", "number('have') < 'max'", "9,10|10,9|1,1.0", [1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("format", "condition", "elements", "codes"), PAIRS)
+def test_two_paths_are_compared_as_numbers_where_both_values_are(
+    run: Run, format: str, condition: str, elements: str, codes: list[int]
+) -> None:
+    numbered = enumerate(elements.split("|"), 1)
+    if format == "json":
+        path, source = "$", "[" + ",".join(f'{{"c": {number}, {each}}}' for number, each in numbered) + "]"
+    else:
+        path, source = "row", "c,have,max\n" + "".join(f"{number},{each}\n" for number, each in numbered)
+    found = run(f"type {format} units = '{path}' {{ when = {condition}  code = 'c' }}", source)["units"]
+    assert [int(each["code"]) for each in found] == codes
+
+
 CHILDREN: list[tuple[str, str]] = [
     ("type xml orders = '//o' { code = '@c' items = 'i' { when = @ != \"0\"  quantity = '.' } }".replace("@ !=", "'.' !="),
      "<d><o c='A'><i>1</i><i>0</i><i>2</i></o></d>"),

@@ -133,6 +133,12 @@ def test_an_unknown_charset_is_named(run: Run) -> None:
 def test_columns_are_numbers_without_a_header(run: Run) -> None:
     text = "type csv @header = 'false'\nproducts = 'row' { code = '2' name = '3' }"
     assert run(text, "x;1;a\ny;2\n")["products"] == [{"code": "1", "name": "a"}, {"code": "2"}]
+    text = "type csv @header = 'false'\ninvoices = 'row' { code = '1' items = '.' { quantity = '3' } }"
+    assert run(text, "1;x;5\n2;x\n3;x;\n")["invoices"] == [
+        {"code": "1", "items": [{"quantity": "5"}]},
+        {"code": "2"},
+        {"code": "3", "items": []},
+    ]
 
 
 def test_without_a_header_a_mapper_may_read_no_column(run: Run) -> None:
@@ -151,6 +157,27 @@ def test_neighbouring_rows_with_one_id_become_one_record(run: Run) -> None:
             {"code": None, "note": "x", "customer": None, "items": [{"product": "code:p", "quantity": "4"}]},
             {"code": None, "note": "x", "customer": None, "items": [{"product": "code:p", "quantity": "5"}]},
         ]  # fmt: skip
+
+
+ITEM = "product[code] = 'what'  quantity = 'many'"
+# the child block, source, the items of each record; None: the record has no such member
+MISSING: list[tuple[str, str, list[Any]]] = [
+    (ITEM, "no\n1\n2\n", [None, None]),
+    (ITEM, "no,many\n1,\n2,5\n", [[], [{"quantity": "5"}]]),
+    (ITEM, "no,note,what\n1\n2,\n2,,p\n2\n3,,\n", [None, [{"product": "code:p"}], []]),
+    (ITEM + " when = 'no' != \"1\"", "no\n1\n2\n", [None, None]),
+    (ITEM + " when = 'no' != \"1\"", "no,what\n1,p\n2,p\n", [[], [{"product": "code:p"}]]),
+    ("quantity = default('many', 1)", "no\n1\n", [None]),
+    ("quantity = 1", "no\n1\n", [None]),
+    ("@removeAll = 'false' " + ITEM, "no\n1\n", [[]]),
+    ("@removeAll = 'true' " + ITEM, "no\n1\n", [[]]),
+]
+
+
+@pytest.mark.parametrize(("block", "source", "items"), MISSING)
+def test_children_whose_columns_are_all_missing_are_absent(run: Run, block: str, source: str, items: list[Any]) -> None:
+    text = f"type csv invoices = 'row' {{ code = 'no' items = '.' {{ {block} }} }}"
+    assert [each.get("items") for each in run(text, source)["invoices"]] == items
 
 
 def test_rows_are_combined_by_id_before_other_unique_fields(run: Run) -> None:

@@ -74,6 +74,31 @@ def test_dates_are_dates(run: Run) -> None:
     text = "type excel orders = 'row' { code = 'c' orderDate = 'd' }"
     assert [each["orderDate"] for each in run(text, workbook({"s": rows[:2]}))["orders"]] == ["2026-11-20"]
 
+    text = "type excel orders = 'row' { when = 'd' < 'e' code = 'c' }"
+    days = [
+        (date(2026, 11, 20), date(2026, 11, 20)),
+        (date(2026, 11, 20), datetime(2026, 11, 20, 8, 15)),
+        (date(2026, 11, 20), date(2026, 12, 1)),
+    ]
+    rows = [["c", "d", "e"], ["9", 9, 10], ["10", 10, 9.5], *([str(number), *pair] for number, pair in enumerate(days))]
+    assert [each["code"] for each in run(text, workbook({"s": rows}))["orders"]] == ["9", "1", "2"], (
+        "cells are compared by their types"
+    )
+
+
+@pytest.mark.parametrize(("field", "pattern", "expected"), [
+    ("orderDate", "%d.%m.%Y", ["2026-11-20", "2026-11-20", "2026-11-20"]),
+    ("note", "%d.%m.%Y", ["2026-11-20", "2026-11-20", "2026-11-20"]),
+    ("note", "%d.%m.%Y %H:%M", ["2026-11-20T00:00:00+00:00", "2026-11-20T08:15:00+00:00", None]),
+])  # fmt: skip
+def test_a_date_with_a_format_takes_cells_of_dates_as_they_are(
+    run: Run, field: str, pattern: str, expected: list[str | None]
+) -> None:
+    rows = [["c", "d"], ["A", date(2026, 11, 20)], ["B", datetime(2026, 11, 20, 8, 15)], ["C", "20.11.2026"]]
+    text = f"type excel orders = 'row' {{ code = 'c' {field} = date('d', \"{pattern}\") }}"
+    found = [each[field] for each in run(text, workbook({"s": rows}))["orders"]]
+    assert [None if isinstance(each, dict) else each for each in found] == expected
+
 
 def test_a_sheet_is_chosen_by_its_name_or_is_the_first(run: Run) -> None:
     book = workbook({"first": [["Code"], ["1"]], "second": [["Code"], ["2"]]})
@@ -98,6 +123,10 @@ def test_rows_of_one_record_are_one_record_with_children(run: Run) -> None:
         {"code": "I1", "items": [{"product": "code:B", "quantity": "2.5"}]},
         {"code": "I2", "items": []},
     ]
+    assert run(text, workbook({"s": [["no", None, None, "what"], ["I1"]]}))["invoices"] == [{"code": "I1", "items": []}], (
+        "cells that end a row are empty"
+    )
+    assert run(text, workbook({"s": [["no"], ["I1"]]}))["invoices"] == [{"code": "I1"}]
 
 
 def test_a_preview_ends_early(catalog: Catalog) -> None:

@@ -101,6 +101,21 @@ VALUES: list[tuple[str, str, Any]] = [
     ("variants = 'v' { code = 'c' }", "{}", {}),
     ("variants = 'v' { @removeAll = 'true' code = 'c' }", "{}", {"variants": [], "variants@removeAll": True}),
     ("variants = 'v[?@.x]' { code = 'c' }", '{"v": [{"c": 1}, {"c": 2, "x": 0}]}', {"variants": [{"code": 2}]}),
+    ("variants = 'v[?@.x]' { code = 'c' }", '{"v": [{"c": 1}]}', {"variants": []}),
+    ("variants = 'v[?@.x]' { code = 'c' }", '{"v": null}', {"variants": []}),
+    ("variants = 'v[?@.x]' { code = 'c' }", '{"w": 1}', {}),
+    ("variants = 'v[1:]' { code = 'c' }", '{"v": [{"c": 1}]}', {"variants": []}),
+    ("variants = 'v[*][*]' { code = 'c' }", '{"v": [[]]}', {"variants": []}),
+    ("variants = '$[?@.x]' { code = 'c' }", '{"v": {"c": 1}}', {"variants": []}),
+    ("variants = '$..v' { code = 'c' }", '{"w": {"v": [{"c": 1}, {"c": 2}]}}', {"variants": [{"code": 1}, {"code": 2}]}),
+    ("variants = '$..v[*]' { code = 'c' }", '{"w": {"v": [{"c": 1}, {"c": 2}]}}', {"variants": [{"code": 1}, {"code": 2}]}),
+    ("variants = '$..v' { code = 'c' }", '{"w": {"v": []}}', {"variants": []}),
+    ("variants = '$..v' { code = 'c' }", '{"w": {"v": null}}', {"variants": []}),
+    ("variants = '$..v' { code = 'c' }", '{"w": {}}', {}),
+    ("variants = '$..v[*]' { code = 'c' }", '{"w": {}}', {}),
+    ("variants = '$..v[?@.x]' { code = 'c' }", '{"w": {"v": [{"c": 1}]}}', {"variants": []}),
+    ("variants = '$..v[?@.x]' { code = 'c' }", '{"w": {}}', {}),
+    ("variants = 'w[*].v' { code = 'c' }", '{"w": [{}]}', {}),
 ]
 
 

@@ -179,6 +179,9 @@ WRITTEN: list[tuple[str, str, list[dict[str, Any]], str]] = [
     # arithmetic over paths that are known: by a default, or by another field
     ("type csv products = 'row' { code = 'c' price = 'a' / default('b', 1) }", "products", [{"code": "1", "price": "2.50"}, {"code": "2", "price": None}], "c,a,b\r\n1,2.50,\r\n2,,\r\n"),
     ("type xml products = '//p' { code = 'c' price = 'Price/PriceAmount' / default('Price/BaseQuantity', 1) }", "products", [{"code": "1", "price": "2.5"}], '<?xml version="1.0" encoding="UTF-8"?>\n<products>\n<p><c>1</c><Price><PriceAmount>2.5</PriceAmount></Price></p>\n</products>\n'),
+    ("type json orderItems = '$.i' { quantity = 'q' price = 'p' description = if('q' > 'p', \"many\", \"few\") }", "orderItems",
+     [{"quantity": "10", "price": "9", "description": "many"}, {"quantity": "9", "price": "10.5", "description": "few"}],
+     '{"i":[\n{"q":10,"p":9},\n{"q":9,"p":10.5}\n]}\n'),
     ("type json products = '$.p' { code = 'c' price = default('a', 2) * 'b' }", "products", [{"code": "1", "price": "3"}], '{"p":[\n{"c":"1","b":1.5}\n]}\n'),
     ("type csv orders = 'row' { code = 'c' orderDate = 'd' total = 'net' * 'code2' note = 'code2' }", "orders", [{"code": "1", "orderDate": "2026-11-02", "total": "10", "note": "4"}], "c,d,net,code2\r\n1,2026-11-02,2.5,4\r\n"),
     ("type csv @delimiter = ';' @language = 'de' orders = 'row' { code = 'c' total = 'net' / number('q') note = 'q' }", "orders", [{"code": "1", "total": "2.5", "note": "1,5"}], "c;net;q\r\n1;3,75;1,5\r\n"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from app.mapper.language.functions import ABSENT, COMPARE, FUNCTIONS, NUMBERS, Signature, ValueReader, in_utc, to_text, type_of
@@ -129,11 +130,11 @@ class Evaluator:
             return self._reader.date
         constant = call.arguments[1]
         assert isinstance(constant, LiteralValue)
-        pattern, gives = str(constant.value), type_of(call, self._text)
+        pattern = str(constant.value)
+        typed = self._reader.timestamp if type_of(call, self._text) == "timestamp" else self._reader.date
 
         def read(value: Any) -> Any:
-            moment = value if isinstance(value, datetime) else parse_date(to_text(value), pattern)
-            return moment if gives == "timestamp" else moment.date()
+            return typed(value if isinstance(value, date) else parse_date(to_text(value), pattern))
 
         return read
 
@@ -149,15 +150,22 @@ class Evaluator:
     def _comparison(self, call: FunctionCall, left: Getter, right: Getter) -> Getter:
         """Compares two values.  Null equals only null, absent counts as null, and nothing is less or greater than null."""
         compare, sign, convert = COMPARE[call.name], call.name, self._comparable(call)
+        number = self._reader.number if convert is to_text and self._may_be_numbers(call) else None
 
         def get(element: Any) -> bool:
             one, other = left(element), right(element)
             if one is None or one is ABSENT or other is None or other is ABSENT:
                 both = (one is None or one is ABSENT) and (other is None or other is ABSENT)
                 return both if sign == "=" else not both if sign == "!=" else False
+            if number is not None and _is_number(one) and _is_number(other):
+                return compare(number(one), number(other))
             return compare(convert(one), convert(other))
 
         return get
+
+    def _may_be_numbers(self, call: FunctionCall) -> bool:
+        """Whether both sides have the types of the source's values; booleans and dates compare as their texts do."""
+        return all(type_of(argument, self._text) == "source" for argument in call.arguments)
 
     def _comparable(self, call: FunctionCall) -> Callable[[Any], Any]:
         """The conversion of both sides, to the more specific type of the two."""
@@ -169,6 +177,10 @@ class Evaluator:
         if "date" in types:
             return self._reader.date
         return self._reader.boolean if "bool" in types else to_text
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
 
 
 def record_of(members: tuple[tuple[str, Getter], ...], element: Any) -> dict[str, Any]:

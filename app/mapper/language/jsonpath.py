@@ -73,6 +73,16 @@ def plain(path: Query) -> tuple[str, ...] | None:
     return tuple(names)
 
 
+def container(path: Query) -> Query:
+    """The path of what contains the elements that a path selects: without filters, indexes, slices and wildcards at its end."""
+    segments = list(path.segments)
+    while segments and isinstance(segments[-1], JSONPathChildSegment):
+        if any(isinstance(selector, NameSelector) for selector in segments[-1].selectors):
+            break
+        segments.pop()
+    return Query(env=_environment, segments=tuple(segments))
+
+
 def block_path(text: str) -> JsonBlockPath:
     """Parse the path of a top-level block.  Raises PathError."""
     segments = list(query(text).segments)

@@ -72,6 +72,22 @@ def depth(text: str) -> int:
     return len(steps.steps) if steps else int(bare.startswith(".//"))
 
 
+def containers(text: str) -> list[str]:
+    """The paths of what contains the elements of a path, one for each alternative; none for .//name, which may be anywhere."""
+    found: list[str] = []
+    start, depth, cut, sign = 0, 0, 0, ""  # of the alternative; of brackets; of its last / or //
+    for _, token, offset in [*_tokens(text), ("sign", "|", len(text))]:
+        depth += (token in "([") - (token in ")]")
+        if depth == 0 and token in ("/", "//"):
+            cut, sign = offset, token
+        elif depth == 0 and token == "|":
+            container = text[start:cut].strip() if sign else "."
+            if (container, sign) != (".", "//"):
+                found.append(container)
+            start, sign = offset + 1, ""
+    return found
+
+
 def rewrite(text: str, namespaces: Mapping[str, str]) -> str:
     """Rewrite a path for libxml2.  Raises PathError at syntax that XPath 1.0 lacks or that a stream cannot support."""
     out: list[str] = []

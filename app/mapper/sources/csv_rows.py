@@ -7,19 +7,23 @@ different values remain separate records, which the import reports as duplicate_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from app.mapper.language.expressions import record_of
 from app.mapper.language.problems import InvalidValue
-from app.mapper.language.tree import paths_in
+from app.mapper.language.tree import Block, paths_in
 from app.mapper.sources.base import Emit, RecordMaker, invalid
 
 
 class _RowRecords:
-    """Makes the record of a single row: the block's members, and at most one child for each nested block."""
+    """Makes the record of a single row: the block's members, and at most one child for each nested block.
 
-    def __init__(self, maker: RecordMaker) -> None:
+    columns: the place of each column in a row.
+    """
+
+    def __init__(self, maker: RecordMaker, columns: Mapping[str, int]) -> None:
         block = maker.block
         self.name = block.name
         self._members = maker.members
@@ -27,15 +31,20 @@ class _RowRecords:
         self._fixed: dict[str, Any] = {} if block.operation is None else {"@operation": block.operation}
         self._identity = tuple(rule.name for rule in block.identity)
         self._read = tuple(rule.name for rule in block.rules if any(paths_in(rule.expression)))
-        self.children = tuple(_RowRecords(child) for _, child in maker.children)
+        self.children = tuple(_RowRecords(child, columns) for _, child in maker.children)
+        # the cells of the shortest row with one of the block's columns; with @removeAll children are never absent
+        least = min((columns.get(each, inf) + 1 for each in _columns_of(block)), default=inf)
+        self._least = least if block.remove_all is None else 0
         for each in block.children:
             if each.remove_all is not None:
                 self._fixed[each.name + "@removeAll"] = each.remove_all
 
     def record(self, row: Sequence[Any]) -> dict[str, Any]:
-        """Make the record of one row; a nested block adds a child unless all its cells are empty."""
+        """Make the record of one row; a nested block adds a child unless all its cells are empty or missing."""
         record = record_of(self._members, row)
         for child in self.children:
+            if len(row) < child._least:
+                continue
             item = child.record(row) if child.selects(row) else {}
             record[child.name] = [item] if item and child.has_values(item) else []
         record.update(self._fixed)
@@ -51,7 +60,7 @@ class _RowRecords:
         for name in self._read:
             if get(name) is not None:
                 return True
-        return any(record[child.name] for child in self.children)
+        return any(get(child.name) for child in self.children)
 
     def is_same(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
         """Whether both records have the same id, which is not null."""
@@ -70,7 +79,9 @@ class _RowRecords:
             if value is not None or name not in record:
                 record[name] = value
         for child in self.children:
-            items = record[child.name]
+            if child.name not in row:
+                continue
+            items = record.setdefault(child.name, [])
             for item in row[child.name]:
                 if child.children and items and child.is_same(items[-1], item):
                     child.merge(items[-1], item)
@@ -81,8 +92,8 @@ class _RowRecords:
 class RowMerger:
     """Combines the rows of one block into records, and emits them."""
 
-    def __init__(self, maker: RecordMaker, emit: Emit) -> None:
-        self._rows = _RowRecords(maker)
+    def __init__(self, maker: RecordMaker, emit: Emit, columns: Mapping[str, int]) -> None:
+        self._rows = _RowRecords(maker, columns)
         self._block = maker.block
         self._emit = emit
         self._record: dict[str, Any] | None = None
@@ -109,7 +120,7 @@ class RowMerger:
         else:
             self.close()
             self._record, self._line = record, line
-        children = len(self._record[rows.children[0].name])
+        children = len(self._record.get(rows.children[0].name, ()))
         if children > len(self._child_lines):
             self._child_lines.append(line)
 
@@ -123,3 +134,11 @@ class RowMerger:
         if self._record is not None and self._rows.children:
             self._emit(self._rows.name, self._record, self._line, self._child_lines)
         self._record, self._child_lines = None, []
+
+
+def _columns_of(block: Block) -> Iterator[str]:
+    """The columns of the fields of a block and of its nested blocks."""
+    for rule in block.rules:
+        yield from (path.text for path in paths_in(rule.expression))
+    for child in block.children:
+        yield from _columns_of(child)

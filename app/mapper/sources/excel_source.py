@@ -93,5 +93,5 @@ class ExcelSource(TableSource):
 
     def _rows(self, frame: list[Row]) -> None:
         for number, row in frame:
-            row += [None] * (len(self._columns) - len(row))  # cells after the last one of a row are empty, too
+            row += [None] * (max(self._width, len(self._columns)) - len(row))  # cells after the last one of a row are empty, too
             self._row(row, number)

@@ -162,21 +162,32 @@ def _member(element: Any, names: tuple[str, ...]) -> Any:
 
 
 def _elements(text: str) -> FindElements:
-    """Finds the elements of a nested block; if the path leads to an array, its items."""
+    """Finds the elements of a nested block; if the path leads to an array, its items.  ABSENT if their container is."""
     wildcard = text.endswith("[*]")
     path = text.removesuffix("[*]")
     query = jsonpath.query(path) if path else jsonpath.query("$")
     names = jsonpath.plain(query)
+    container = jsonpath.container(query)
+    selects_items = len(container.segments) < len(query.segments)
+
+    def search(element: Any) -> Any:
+        found = [node.value for node in query.find(element)]
+        if not found and (not selects_items or container.find_one(element) is None):
+            return ABSENT
+        return [item for value in found for item in _items(value, wildcard, null=[None] if selects_items else [])]
 
     def find(element: Any) -> Any:
-        if names is None:
-            found = [node.value for node in query.find(element)]
-            return [item for value in found for item in (value if isinstance(value, list) else [value])]
-        value = _member(element, names)
-        if value is ABSENT:
-            return ABSENT
-        if isinstance(value, dict):
-            return list(value.values()) if wildcard else [value]
-        return value if isinstance(value, list) else [] if value is None else [value]
+        value = _member(element, names or ())
+        return ABSENT if value is ABSENT else _items(value, wildcard, null=[])
 
-    return find
+    return search if names is None else find
+
+
+def _items(value: Any, wildcard: bool, null: list[Any]) -> list[Any]:
+    """The elements in a value: items of an array, members of an object after [*], else the value itself."""
+    match value:
+        case list():
+            return value
+        case dict():
+            return list(value.values()) if wildcard else [value]
+    return null if value is None else [value]

@@ -73,7 +73,7 @@ class TableSource(SourceReader):
         self._columns, self._width = columns, width
         evaluator = Evaluator(self._mapper, self._getter)
         makers = [RecordMaker.of(block, evaluator, lambda path: lambda row: [row]) for block in self._mapper.blocks]
-        self._mergers = [RowMerger(maker, self._emit) for maker in makers]
+        self._mergers = [RowMerger(maker, self._emit, columns) for maker in makers]
 
     def _getter(self, column: str) -> Getter:
         index = self._columns.get(column)

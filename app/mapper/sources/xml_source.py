@@ -19,7 +19,7 @@ from app.mapper.language.problems import source_error
 from app.mapper.language.tree import Block, Mapper
 from app.mapper.sources.base import LARGEST_RECORD, Emit, RecordMaker
 from app.mapper.sources.decoder import require_encoding
-from app.mapper.sources.exported_xml import ExportedRecords
+from app.mapper.sources.exported_xml import ExportedRecords, check_layout, layout_of
 from app.mapper.sources.xml_matcher import XmlMatcher
 from app.mapper.sources.xml_values import XmlElement, XmlPaths, local_name
 
@@ -53,6 +53,7 @@ class XmlSource:
             return ExportedRecords(block) if mapper.is_exported else RecordMaker.of(block, evaluator, paths.elements)
 
         self._matcher = XmlMatcher([(block.path.text, maker_of(block)) for block in mapper.blocks], mapper.namespaces)
+        self._layout = layout_of(mapper.blocks) if mapper.is_exported else None
         self._parser: Any = None
         self._waiting = b""  # the bytes up to the start of the root element
         self._encoding: str | None = None  # None: as the document declares
@@ -144,6 +145,8 @@ class XmlSource:
                 if (record := maker.make(XmlElement(element))) is not None:
                     self._emit(maker.block.name, record, _line(element), ())
             self._matcher.ended(element)
+        if self._layout is not None and self._root is not None:
+            check_layout(self._root, self._layout)
 
     def _prune(self, size: int) -> None:
         """Drop all but the last child of each open element, down to an incomplete record, which stays whole."""

@@ -63,14 +63,16 @@ class XmlPaths:
 
     def elements(self, text: str) -> FindElements:
         """Finds the elements of a nested block; ABSENT if their container is missing."""
-        plain = xpath.plain(text)
         evaluate = xpath.compile(text, self._namespaces, 1 << 30)
+        containers = [xpath.compile(each, self._namespaces, 1 << 30) for each in xpath.containers(text)]
 
         def find(node: XmlElement) -> Any:
-            if plain is not None and len(plain.steps) > 1 and node.child(plain.steps[0]) is None:
-                return ABSENT
             found = evaluate(node.element)
-            return [XmlElement(each) for each in found if hasattr(each, "tag")] if isinstance(found, list) else []
+            if not isinstance(found, list):
+                return []
+            if not found and not any(container(node.element) for container in containers):
+                return ABSENT
+            return [XmlElement(each) for each in found if hasattr(each, "tag")]
 
         return find
 
