@@ -199,6 +199,25 @@ def test_pages_by_entity_and_operation_have_the_changes_of_that_kind_counted_or_
     assert not changes(ask, filter="entity = 'units' and entity = 'products'")["data"]
 
 
+KINDS = ("", " and operation = 'create'", " and entity in ('products', 'categories')")
+
+
+@pytest.mark.parametrize("sort", ["id", "-id", "rowId"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_may_lie_outside_of_the_log_and_exclude_each_other(ask: Ask, kind: str, sort: str) -> None:
+    every = {change["id"] for change in changes(ask, filter="id > 0" + kind)["data"]}
+    for bound in (f"id > {-(2**63)}", "id > -2", "id >= -1", "id > -1e300", "id > -0.5", f"id < {2**63 - 1}", f"id <= {2**63}"):
+        for limit in (1, 2, 10_000):
+            page = changes(ask, filter=bound + kind, sort=sort, limit=str(limit))
+            assert (len(page["data"]), page["hasMore"]) == (min(limit, len(every)), limit < len(every)), bound
+    for bound in (
+        *("id > 100 and id < 50", "id >= 3 and id <= 2", "id > 3 and id < 4", "id > 3 and id < 3", "id = 2 and id = 4"),
+        *(f"id > {2**63 - 1}", f"id >= {2**63 - 1}", f"id > {2**63}", "id > 1e300", "id < -1e300", "id < 1", "id < -5", "id <= 0"),
+        *("id = 1.5", "id > 1e300 and id < -1e300", f"id < {-(2**63)}"),
+    ):
+        assert changes(ask, filter=bound + kind, sort=sort) == {"data": [], "hasMore": False}, bound
+
+
 def test_the_position_rises_with_every_change(ask: Ask, operator: Operator) -> None:
     def positions() -> tuple[int, int, int]:
         """Of rows, after the time at which the company was created."""

@@ -246,7 +246,9 @@ def test_an_id_is_one_of_its_generation(database_url: str) -> None:
             assert refusal(service, f"/c/demo/units?generation={unknown}") == (404, "generation", None, "3"), unknown
         assert refusal(service, "/c/demo/units?generation=4&since=1.5")[0] == 400, "what is malformed is told first"
         for stream, status in (("generation=2", 410), ("generation=4", 404), ("generation=3&generation=3", 400)):
-            assert refusal(service, f"/c/demo/changes/stream?{stream}")[0::3] == (status, "3"), stream
+            for path in ("changes/stream", "changes", "changesets", "units", "diff"):
+                asked = f"/c/demo/{path}?{stream}" + "&since=5" * (path == "diff")
+                assert refusal(service, asked)[0::3] == (status, "3"), asked
         with following(service, after="3:6", generation=3) as client:
             client.wait(1)
         check_odata(service)
