@@ -110,6 +110,34 @@ def test_references_are_filtered_by_lookup(ask: Ask) -> None:
     assert codes(rows(ask, "productVariants", filter="product = 'code:P1'", sort="-code")) == ["b", "a"]
 
 
+def test_a_referenced_row_without_the_value_of_a_lookup_is_another_row(ask: Ask, operator: Operator) -> None:
+    operator.write("acme", "insert into data.customers (id, code, name, email) values (1, 'A', 'a', 'a@b'), (2, 'B', 'b', null)")
+    operator.write(
+        "acme",
+        "insert into data.orders (code, order_date, customer_id) values ('named', '2026-01-01', 1), ('other', '2026-01-01', 2),"
+        " ('none', '2026-01-01', null)",
+    )
+    filters = (
+        ("customer = 'email:a@b'", ["named"]),
+        ("customer in ('email:a@b')", ["named"]),
+        ("not customer != 'email:a@b'", ["named"]),
+        ("not not customer = 'email:a@b'", ["named"]),
+        ("customer != 'email:a@b'", ["other"]),
+        ("customer != 'email:x'", ["named", "other"]),
+        ("customer not in ('email:a@b', 'email:x')", ["other"]),
+        ("customer not in ('email:a@b', null)", ["other"]),
+        ("customer not in ('email:x', 1)", ["other"]),
+        ("not customer = 'email:a@b'", ["other"]),
+        ("not not customer != 'email:a@b'", ["other"]),
+        ("not (customer = 'email:a@b' or code = 'x')", ["other"]),
+        ("not (customer = 'email:a@b' and code != 'x')", ["other"]),
+        ("customer != 1", ["other"]),
+        ("customer is null or customer != 'email:a@b'", ["none", "other"]),
+    )
+    for filter, found in filters:
+        assert codes(rows(ask, "orders", filter=filter, sort="code")) == found, filter
+
+
 def test_ilike_ignores_case_in_all_of_unicode(ask: Ask, operator: Operator) -> None:
     operator.write("acme", "update data.products set name = 'Äpfel 10%%' where code = 'P3'")
     for filter, found in {
