@@ -61,6 +61,11 @@ class Reading:
         """The headers of an answer as of a position.  Raises ServiceError(not_found), as Plan.headers does."""
         return self.plan.headers(self.request.rel_url.raw_path_qs, position)
 
+    @property
+    def is_for_any(self) -> bool:
+        """Whether If-None-Match is *, which matches whatever exists."""
+        return self.request.headers.get("If-None-Match", "").strip() == "*"
+
     def has(self, headers: dict[str, str]) -> bool:
         """Whether the client has the data of an answer with these headers."""
         return not self.plan.query.volatile and matches(self.request.headers, headers["ETag"])
@@ -135,8 +140,8 @@ async def unchanged(reading: Reading) -> Answer | None:
 
     For one row `*` is not decided here: it matches only if the row exists.
     """
-    query, wanted = reading.plan.query, reading.request.headers.get("If-None-Match")
-    if wanted is None or query.volatile or (query.single and wanted.strip() == "*"):
+    query = reading.plan.query
+    if "If-None-Match" not in reading.request.headers or query.volatile or (query.single and reading.is_for_any):
         return None
     (position,) = await reading.fetch_row(reading.plan.position, share=True)
     headers = reading.headers(position)
@@ -154,7 +159,7 @@ async def _row(reading: Reading) -> Answer:
     if body is None and plan.query.origin is None:
         raise plan.missing
     headers = reading.headers(position)
-    if reading.has(headers):
+    if reading.has(headers) and not (body is None and reading.is_for_any):
         return Answer(304, headers)
     if body is None:
         return Answer(204, headers)
