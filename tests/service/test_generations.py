@@ -217,6 +217,18 @@ def check_odata(service: Service) -> None:
     headers = {"Prefer": "odata.continue-on-error", "Authorization": service.basic}
     answer = ask(service, "/api/odata/demo/$batch", "POST", headers, {"requests": parts})
     assert [each["status"] for each in answer.json["responses"]] == [410, 200], answer.body
+    for at in ("", "@2"):
+        url, empty = f"/api/odata/demo{at}/$batch", {"requests": []}
+        for generation, status in {"2": 410, "3": 200, "4": 404, "x": 404, "3&generation=3": 400}.items():
+            answer = ask(service, f"{url}?generation={generation}", "POST", headers, empty)
+            assert (answer.status, status == 200 or answer.json["error"]["target"] == "generation") == (status, True), generation
+        for position, status in {"3:7": 200, "2:5": 200, "2:6": 410, "3:8": 410, "9": 410, "4:1": 404, "x": 400}.items():
+            named = {**headers, "X-BDS-Position": position}
+            answer = ask(service, url, "POST", named, empty)
+            assert (answer.status, status == 200 or answer.json["error"]["target"] == "X-BDS-Position") == (status, True), position
+            part = {"id": "1", "method": "GET", "url": "units", "headers": {"X-BDS-Position": position}}
+            [inner] = ask(service, url, "POST", headers, {"requests": [part]}).json["responses"]
+            assert inner["status"] == status, position
 
 
 def test_an_id_is_one_of_its_generation(database_url: str) -> None:
