@@ -43,10 +43,9 @@ from app.odata.response import Reading, answer, open_rows, open_snapshot, unchan
 from app.query.check.moments import read_moment
 from app.wire.bodies import body_deadline
 from app.wire.streams import Streams, stream
-from app.wire.urls import decode_path
+from app.wire.urls import MAX_URL, decode_path
 
 MAX_PARTS = 100
-MAX_URL = 64 << 10  # characters, as of every request
 CONTINUE = re.compile(r"(?:^|[,;])\s*(?:odata\.)?continue-on-error\s*(?:=\s*\"?true\"?\s*)?(?:$|[,;])", re.IGNORECASE)
 # headers of a part's answer
 KEPT = ("Content-Type", "OData-Version", "ETag", "Warning", "Preference-Applied", "Vary", "Allow", "Retry-After")
