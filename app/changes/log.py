@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Literal, LiteralString, NamedTuple
 
 from app.changes.log_filter import LogChecker
+from app.changes.parameters import split
 from app.changes.rows import Answer, list_query, listed, listing
 from app.database.catalog import Catalog, Entity, Field
 from app.database.database import Database
@@ -94,8 +95,9 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
 
     Raises QueryError, or ServiceError(gone) if the filter begins at a change that is no longer kept.
     """
-    require_generation(next((value for name, value in params if name == "generation"), None))
-    query = log_query(database.catalog, [pair for pair in params if pair[0] != "generation"])
+    given, rest = split(params, ("generation",))
+    require_generation(given.get("generation"))
+    query = log_query(database.catalog, rest)
     lowest = _lowest(query.filter)
     kind = _kind(query)
     async with database.session(company) as connection:
@@ -148,10 +150,10 @@ def _kind(query: Query) -> Kind | None:
 async def _found(connection: Session, company: str, query: Query, kind: Kind) -> tuple[Query, int]:
     """The query of a page, restricted to the changes that are on it and the next one; and the company's last change."""
     lowest, highest = _lowest(query.filter), _highest(query.filter)
-    after, before = (0 if lowest is None else lowest - 1), (LAST if highest is None else highest + 1)
-    bounds = [min(max(each, 0), LAST) for each in (after, before)]
+    after = 0 if lowest is None else min(max(lowest - 1, 0), LAST - 1)
+    before = LAST if highest is None else min(max(highest + 1, after), LAST)  # no range ends before it begins
     is_newest_first = bool(query.order and query.order[0].descending)
-    values = (company, kind.entities, kind.operations, *bounds, is_newest_first, (query.top or 0) + 1, company)
+    values = (company, kind.entities, kind.operations, after, before, is_newest_first, (query.top or 0) + 1, company)
     row = await (await connection.execute(OF_KIND, values)).fetchone()
     assert row is not None
     ids, position = row
@@ -195,7 +197,7 @@ async def _months_of_page(connection: Session, company: str, query: Query, lowes
         return await _read_months(connection, NEWEST, limit, lowest, highest, company, highest, company, company)
     if lowest is None:
         return Months(None, None, 1)
-    return await find_months(connection, company, lowest, lowest + limit if is_run else None)
+    return await find_months(connection, company, lowest, max(lowest, 1) + limit if is_run else None)
 
 
 async def _read_months(connection: Session, query: LiteralString, *values: int | str | None) -> Months:

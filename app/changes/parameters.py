@@ -20,6 +20,12 @@ def by_name(params: Sequence[tuple[str, str]], names: Sequence[str]) -> dict[str
     return given
 
 
+def split(params: Sequence[tuple[str, str]], names: Sequence[str]) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Return the values of these names, and the other parameters.  Raises QueryError for a name that is given twice."""
+    named = [pair for pair in params if pair[0] in names]
+    return by_name(named, names), [pair for pair in params if pair not in named]
+
+
 def read_limit(text: str | None, default: int) -> int:
     """How many items of a list are asked for.  Raises QueryError."""
     if text is None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from app.changes.parameters import by_name, read_limit
+from app.changes.parameters import by_name, read_limit, split
 from app.database.catalog import Catalog, Entity
 from app.database.database import Database
 from app.database.past import Moment, model_of, read_past, reading_past
@@ -63,14 +63,10 @@ async def read_rows(database: Database, company: str, entity: Entity, params: Se
 
 def split_moment(params: Sequence[tuple[str, str]]) -> tuple[Moment | None, list[tuple[str, str]]]:
     """The moment that parameters name, and the other parameters.  Raises QueryError."""
-    named = [(name, value) for name, value in params if name in ("version", "at", "generation")]
-    for name, _ in named:
-        if [each for each, _ in named].count(name) > 1:
-            raise QueryError(f"{name} is given twice", target=name)
-    given = dict(named)
+    given, rest = split(params, ("version", "at", "generation"))
     moment = moment_of(given)
     require_generation(given.get("generation"))
-    return moment, [pair for pair in params if pair not in named]
+    return moment, rest
 
 
 @asynccontextmanager

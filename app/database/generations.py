@@ -5,12 +5,14 @@ Whoever keeps a version or the id of an event keeps its generation, and names it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import LiteralString, NamedTuple
 
 from app.database.pool.session import Session
 from app.errors import ServiceError
-from app.types.event_ids import Event
+from app.types.event_ids import Event, read_event
 
+POSITION = "X-BDS-Position"
 LAST: LiteralString = "select p.last_id, p.generation from bds.company_positions p where p.company_id = %s"
 STATE: LiteralString = """
     select p.generation, p.last_id, bds.first_change(p.company_id), g.generation is not null, g.last_common_id
@@ -29,6 +31,17 @@ class Demand(NamedTuple):
     generation: str | None = None
     event: Event | None = None
     target: str = "generation"
+
+
+def read_demand(headers: Mapping[str, str]) -> Demand | None:
+    """What the header X-BDS-Position demands: that the answer is not behind a change.  Raises malformed_request."""
+    text = headers.get(POSITION)
+    if text is None:
+        return None
+    try:
+        return Demand(event=read_event(text), target=POSITION)
+    except ValueError as error:
+        raise ServiceError("malformed_request", f"{POSITION}: {error}", target=POSITION) from None
 
 
 async def last_event(connection: Session, company: str) -> Event:

@@ -24,19 +24,28 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from app.database.database import Database
-from app.database.generations import Demand, check
+from app.database.generations import Demand, check, read_demand
 from app.database.pool.session import Session
+from app.database.servers.reads import require_generation
 from app.errors import RETRY_AFTER, ServiceError
 from app.odata.plan import get_plan
-from app.odata.request import JsonFormat, check_version, error_content, is_batch, takes_newest
+from app.odata.request import (
+    JsonFormat,
+    check_options,
+    check_version,
+    error_content,
+    is_batch,
+    read_generation,
+    read_options,
+    takes_newest,
+)
 from app.odata.response import Reading, answer, open_rows, open_snapshot, unchanged
 from app.query.check.moments import read_moment
 from app.wire.bodies import body_deadline
 from app.wire.streams import Streams, stream
-from app.wire.urls import decode_path
+from app.wire.urls import MAX_URL, decode_path
 
 MAX_PARTS = 100
-MAX_URL = 64 << 10  # characters, as of every request
 CONTINUE = re.compile(r"(?:^|[,;])\s*(?:odata\.)?continue-on-error\s*(?:=\s*\"?true\"?\s*)?(?:$|[,;])", re.IGNORECASE)
 # headers of a part's answer
 KEPT = ("Content-Type", "OData-Version", "ETag", "Warning", "Preference-Applied", "Vary", "Allow", "Retry-After")
@@ -126,6 +135,9 @@ def _read_headers(head: bytes) -> CIMultiDict[str]:
 async def respond(database: Database, request: web.Request, streams: Streams, company: str) -> web.StreamResponse:
     """Answer a POST of $batch by an authorized client.  Raises ServiceError, psycopg.Error, TimeoutError."""
     check_version(request.headers)
+    options = read_options(request.rel_url.raw_path_qs)
+    check_options("$batch", options)
+    require_generation(read_generation(options))
     outer = request.clone()  # whose body is not read, so that parts can be made of it
     kind, boundary = request.content_type, _boundary(request)
     if kind not in ("application/json", "multipart/mixed") or (kind == "multipart/mixed" and not boundary):
@@ -231,6 +243,8 @@ class Batch:
         try:
             if plan.request.generation is not None:
                 await check(connection, self.company, Demand(plan.request.generation))
+            if demand := read_demand(inner.headers):
+                await check(connection, self.company, demand)
             response = await unchanged(reading) if plan.is_stream else await answer(reading)
             if response is None:
                 headers, start, blocks = await open_rows(reading, connection)

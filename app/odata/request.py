@@ -103,7 +103,7 @@ def read_request(catalog: Catalog, method: str, path: str, headers: MultiMapping
     resource = find_resource(catalog, segments)
     options = read_options(path)
     if resource.entity is None:
-        check_options(resource.kind, options)
+        check_options(resource.kind.value, options)
     format = negotiate(headers.getall("Accept", ()), resource.kind)
     prefer = headers.getall("Prefer", ())
     tracks, newest = TRACK_CHANGES.search(",".join(prefer)) is not None, takes_newest(headers)
@@ -236,12 +236,12 @@ def _navigated(catalog: Catalog, entity: Entity, key: str, step: Navigation, res
     raise ServiceError("not_found", f"{step.name} of {entity.name} has no resource {'/'.join(rest)}")
 
 
-def check_options(kind: Kind, options: Sequence[tuple[str, str]]) -> None:
-    """Check the options of a document, which takes only $format.  Raises QueryError."""
+def check_options(kind: str, options: Sequence[tuple[str, str]]) -> None:
+    """Check the options of a document or of $batch, which take only $format.  Raises QueryError."""
     given = [name for name, _ in options if name.startswith("$")]
     for name in given:
         if name != "$format" or given.count(name) > 1:
-            raise QueryError(f"{kind.value} does not take {name}" + (" twice" if name == "$format" else ""), target=name)
+            raise QueryError(f"{kind} does not take {name}" + (" twice" if name == "$format" else ""), target=name)
 
 
 def negotiate(accept: Sequence[str], kind: Kind) -> JsonFormat:

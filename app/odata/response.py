@@ -34,6 +34,7 @@ from app.query.sql.parameters import Statement
 from app.query.sql.rows import EDM_TYPES
 from app.wire.answers import Answer, matches, send
 from app.wire.streams import Streams, stream
+from app.wire.urls import MAX_URL
 
 FIRST_ROWS = 100  # rows of a stream's first block, after which the first byte is sent
 BLOCK_ROWS = 4000  # rows of a later block, at most
@@ -60,6 +61,11 @@ class Reading:
     def headers(self, position: bytes | None) -> dict[str, str]:
         """The headers of an answer as of a position.  Raises ServiceError(not_found), as Plan.headers does."""
         return self.plan.headers(self.request.rel_url.raw_path_qs, position)
+
+    @property
+    def is_for_any(self) -> bool:
+        """Whether If-None-Match is *, which matches whatever exists."""
+        return self.request.headers.get("If-None-Match", "").strip() == "*"
 
     def has(self, headers: dict[str, str]) -> bool:
         """Whether the client has the data of an answer with these headers."""
@@ -135,8 +141,8 @@ async def unchanged(reading: Reading) -> Answer | None:
 
     For one row `*` is not decided here: it matches only if the row exists.
     """
-    query, wanted = reading.plan.query, reading.request.headers.get("If-None-Match")
-    if wanted is None or query.volatile or (query.single and wanted.strip() == "*"):
+    query = reading.plan.query
+    if "If-None-Match" not in reading.request.headers or query.volatile or (query.single and reading.is_for_any):
         return None
     (position,) = await reading.fetch_row(reading.plan.position, share=True)
     headers = reading.headers(position)
@@ -154,7 +160,7 @@ async def _row(reading: Reading) -> Answer:
     if body is None and plan.query.origin is None:
         raise plan.missing
     headers = reading.headers(position)
-    if reading.has(headers):
+    if reading.has(headers) and not (body is None and reading.is_for_any):
         return Answer(304, headers)
     if body is None:
         return Answer(204, headers)
@@ -213,11 +219,18 @@ def _next_link(reading: Reading, keys: bytes, position: bytes | None) -> str:
 
 
 def _url(reading: Reading, *options: str) -> str:
-    """The URL of the same query with other options in place of those for a page."""
+    """The URL of the same query with other options in place of those for a page.
+
+    Raises QueryError if it is longer than a URL may be: the sort keys of a page's last row are in it.
+    """
     path, _, given = reading.request.rel_url.raw_path_qs.partition("?")
     kept = [pair for pair in given.split("&") if pair and unquote(pair.partition("=")[0]) not in PAGE_OPTIONS]
+    target = f"{path}?{'&'.join([*kept, *options])}"
+    if len(target) > MAX_URL:
+        message = f"the next link would have {len(target):,} bytes, a URL has at most {MAX_URL:,}: order by shorter values"
+        raise QueryError(message, target="$orderby" if reading.plan.query.order else None)
     scheme, host = reading.plan.base.split("/")[0], reading.plan.base.split("/")[2]
-    return f"{scheme}//{host}{path}?" + "&".join([*kept, *options])
+    return f"{scheme}//{host}{target}"
 
 
 def _end(reading: Reading, position: bytes | None) -> bytes:

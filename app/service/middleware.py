@@ -21,14 +21,13 @@ from app import deprecations, logs, metrics
 from app.auth.login import ACTOR
 from app.database.caller import CALLER, Caller
 from app.database.database import Database
-from app.database.generations import Demand, last_event
+from app.database.generations import last_event, read_demand
 from app.database.servers.reads import Reads, reading
 from app.errors import ALTERED, ERRORS, REPLACED, RETRY_AFTER, ServiceError, disk_full, of_database
-from app.odata.request import JsonFormat, error_content, refused_method
+from app.odata.request import JsonFormat, error_content, is_batch, refused_method
 from app.service.logged_path import logged_path
 from app.service.sockets import EXHAUSTED
 from app.types import exact_json
-from app.types.event_ids import Event, read_event
 from app.wire import answers
 from app.wire.cors import cors_headers, preflight
 from app.wire.proxies import apply_forwarded
@@ -47,7 +46,6 @@ READ_METHODS = frozenset({"GET", "HEAD"})
 READ_AREAS = frozenset({"odata", "changes", "export"})  # what a replica may serve
 # of /api: what is written there tells a full disk by a status of its own
 WRITTEN_AREAS = frozenset({"import", "mappers", "export"})
-POSITION = "X-BDS-Position"
 GENERATION = "X-BDS-Generation"
 CLIENT_LEFT = 499  # status in the log when the client left before its answer
 
@@ -166,10 +164,9 @@ async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.method in READ_METHODS and (url := _without_slash(request)):
         return web.Response(status=308, headers={"Location": url})
     reads = Reads(request.remote or "")
-    if request.method not in READ_METHODS or request[TARGET].area not in READ_AREAS:
-        reads.is_chosen = True
-    elif (position := _read_position(request)) is not None:
-        reads.demands.append(Demand(event=position, target=POSITION))
+    reads.is_chosen = request.method not in READ_METHODS or request[TARGET].area not in READ_AREAS
+    if (not reads.is_chosen or _is_batch(request)) and (demand := read_demand(request.headers)):
+        reads.demands.append(demand)
 
     async def attempt() -> web.StreamResponse:
         logs.ROWS.set(logs.RowCount())
@@ -187,15 +184,9 @@ def _without_slash(request: web.Request) -> str | None:
     return shorter + mark + query if shorter not in (path, "/") and "GET" in methods_of(request.app, shorter) else None
 
 
-def _read_position(request: web.Request) -> Event | None:
-    """The change that the answer must not be behind.  Raises malformed_request."""
-    text = request.headers.get(POSITION)
-    if text is None:
-        return None
-    try:
-        return read_event(text)
-    except ValueError as error:
-        raise ServiceError("malformed_request", f"{POSITION}: {error}", target=POSITION) from None
+def _is_batch(request: web.Request) -> bool:
+    """Whether reads stand in the body, which is then that of a POST."""
+    return request.method == "POST" and request[TARGET].is_odata and is_batch(request.rel_url.raw_path)
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:

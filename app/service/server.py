@@ -44,10 +44,10 @@ from app.service.sockets import Acceptor, bind, listen_error, resolve_address
 from app.tasks import UNANSWERED, Stopped, cancel_and_wait, in_daemon
 from app.webhooks.worker import working
 from app.wire.target import read_target
+from app.wire.urls import MAX_URL
 
 log = logging.getLogger("bds.http")
 
-MAX_URL = 64 << 10  # bytes
 MAX_HEADER = 16 << 10  # bytes, of one header line
 IDLE = 75.0  # seconds that a connection may be idle; longer than reverse proxies keep theirs
 LINGER = 2.0  # seconds that a refused client has to read the answer

@@ -40,6 +40,10 @@ _FIFTEEN_DIGITS = (  # a cast of another one to a double may be out of its range
 )
 _BEFORE_MIDNIGHT = "case when {0} = '24:00' then '23:59:59.999999' else {0} end"  # Edm.TimeOfDay has no 24:00
 _WITHOUT_MONTHS = "extract(year from {0}) = 0 and extract(month from {0}) = 0"  # Edm.Duration has neither
+_IN_DAYS = (  # days and hours of one sign beyond the range of days stay as they are
+    "(case when abs(extract(day from {0})) > 2e9 and extract(hour from {0}) * extract(day from {0}) > 0"
+    " then {0} else justify_hours({0}) end)::text"
+)
 _TO_THE_MILLISECOND = "date_trunc('milliseconds', {0}) = {0}"
 
 
@@ -233,7 +237,7 @@ _ALL = (
         # signs stand before single parts in PostgreSQL, before the whole in OData, which has neither months nor years
         compared=f"case when {_WITHOUT_MONTHS} then {{0}} end",
         odata=f"case when {_WITHOUT_MONTHS} then to_json("
-        "case when {0} < '0' then '-' || (-justify_hours({0}))::text else justify_hours({0})::text end)::text end",
+        f"case when {{0}} < '0' then '-' || replace({_IN_DAYS}, '-', '') else {_IN_DAYS} end)::text end",
     ),
     ColumnType(
         *("bytea", "binary", "Edm.Binary", "base64", {"type": "string", "format": "byte"}, _read("bytea", literals.binary)),

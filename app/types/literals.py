@@ -13,6 +13,7 @@ from typing import Literal
 from uuid import UUID
 
 INT8 = range(-(2**63), 2**63)
+INT4 = range(-(2**31), 2**31)  # of the months, and of the days, of an interval
 _DAYS, _HOURS = ("".join(f"([-+]?[0-9]+{unit})?" for unit in units) for units in ("YMWD", "HM"))
 DURATION_FORM = f"P{_DAYS}(T{_HOURS}([-+]?[0-9]+([.][0-9]{{1,12}})?S)?)?"
 LARGEST_EXPONENT = 308  # of a number, as in a double: results of arithmetic stay far below the limit of numeric
@@ -127,9 +128,14 @@ def duration(text: str) -> str:
     sign, rest = re.fullmatch(r"([-+]?)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     if not re.fullmatch(DURATION_FORM, rest) or rest[-1] in "PT" or len(max(re.findall("[0-9]+", rest), key=len)) > 9:
         raise ValueError("expected a duration such as P1DT2H30M")
-    if sign != "-":
-        return rest
-    return re.sub(r"([-+]?)([0-9]+(?:[.][0-9]+)?)", lambda m: f"{'' if m[1] == '-' else '-'}{m[2]}", rest)
+    if sign == "-":
+        rest = re.sub(r"([-+]?)([0-9]+(?:[.][0-9]+)?)", lambda m: f"{'' if m[1] == '-' else '-'}{m[2]}", rest)
+    parts = {unit: int(number) for number, unit in re.findall("([-+]?[0-9]+)([YMWD])", rest.partition("T")[0])}
+    for unit, size, smaller in (("Y", 12, "M"), ("W", 7, "D")):
+        whole = parts.get(unit, 0) * size
+        if not (whole in INT4 and whole + parts.get(smaller, 0) in INT4):
+            raise ValueError(f"expected a duration of at most {INT4[-1] // 12:,} years and {INT4[-1]:,} days")
+    return rest
 
 
 def binary(text: str) -> str:

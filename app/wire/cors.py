@@ -12,7 +12,7 @@ from aiohttp import web
 
 from app.wire.target import Target
 
-AREAS = frozenset(("odata", "changes", "hooks", "import", "mappers", "export"))  # everything under /api and /c
+AREAS = frozenset(("odata", "changes", "stream", "hooks", "import", "mappers", "export"))  # everything under /api and /c
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 REQUEST_HEADERS = (
     *("Authorization", "X-API-Key", "If-None-Match", "Prefer", "Content-Type", "Content-Encoding", "Accept", "Idempotency-Key"),

@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 from app.errors import ServiceError
 
+MAX_URL = 64 << 10  # bytes of a path with its query
 MAX_LIMIT = 10_000  # items of a list, of commands, too
 BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 

@@ -110,6 +110,34 @@ def test_references_are_filtered_by_lookup(ask: Ask) -> None:
     assert codes(rows(ask, "productVariants", filter="product = 'code:P1'", sort="-code")) == ["b", "a"]
 
 
+def test_a_referenced_row_without_the_value_of_a_lookup_is_another_row(ask: Ask, operator: Operator) -> None:
+    operator.write("acme", "insert into data.customers (id, code, name, email) values (1, 'A', 'a', 'a@b'), (2, 'B', 'b', null)")
+    operator.write(
+        "acme",
+        "insert into data.orders (code, order_date, customer_id) values ('named', '2026-01-01', 1), ('other', '2026-01-01', 2),"
+        " ('none', '2026-01-01', null)",
+    )
+    filters = (
+        ("customer = 'email:a@b'", ["named"]),
+        ("customer in ('email:a@b')", ["named"]),
+        ("not customer != 'email:a@b'", ["named"]),
+        ("not not customer = 'email:a@b'", ["named"]),
+        ("customer != 'email:a@b'", ["other"]),
+        ("customer != 'email:x'", ["named", "other"]),
+        ("customer not in ('email:a@b', 'email:x')", ["other"]),
+        ("customer not in ('email:a@b', null)", ["other"]),
+        ("customer not in ('email:x', 1)", ["other"]),
+        ("not customer = 'email:a@b'", ["other"]),
+        ("not not customer != 'email:a@b'", ["other"]),
+        ("not (customer = 'email:a@b' or code = 'x')", ["other"]),
+        ("not (customer = 'email:a@b' and code != 'x')", ["other"]),
+        ("customer != 1", ["other"]),
+        ("customer is null or customer != 'email:a@b'", ["none", "other"]),
+    )
+    for filter, found in filters:
+        assert codes(rows(ask, "orders", filter=filter, sort="code")) == found, filter
+
+
 def test_ilike_ignores_case_in_all_of_unicode(ask: Ask, operator: Operator) -> None:
     operator.write("acme", "update data.products set name = 'Äpfel 10%%' where code = 'P3'")
     for filter, found in {
@@ -197,6 +225,25 @@ def test_pages_by_entity_and_operation_have_the_changes_of_that_kind_counted_or_
                 page = changes(ask, filter=" and ".join([bound, *parts]), sort=sort, limit=str(limit))
                 assert ([each["id"] for each in page["data"]], page["hasMore"]) == (ids[:limit], len(ids) > limit)
     assert not changes(ask, filter="entity = 'units' and entity = 'products'")["data"]
+
+
+KINDS = ("", " and operation = 'create'", " and entity in ('products', 'categories')")
+
+
+@pytest.mark.parametrize("sort", ["id", "-id", "rowId"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_may_lie_outside_of_the_log_and_exclude_each_other(ask: Ask, kind: str, sort: str) -> None:
+    every = {change["id"] for change in changes(ask, filter="id > 0" + kind)["data"]}
+    for bound in (f"id > {-(2**63)}", "id > -2", "id >= -1", "id > -1e300", "id > -0.5", f"id < {2**63 - 1}", f"id <= {2**63}"):
+        for limit in (1, 2, 10_000):
+            page = changes(ask, filter=bound + kind, sort=sort, limit=str(limit))
+            assert (len(page["data"]), page["hasMore"]) == (min(limit, len(every)), limit < len(every)), bound
+    for bound in (
+        *("id > 100 and id < 50", "id >= 3 and id <= 2", "id > 3 and id < 4", "id > 3 and id < 3", "id = 2 and id = 4"),
+        *(f"id > {2**63 - 1}", f"id >= {2**63 - 1}", f"id > {2**63}", "id > 1e300", "id < -1e300", "id < 1", "id < -5", "id <= 0"),
+        *("id = 1.5", "id > 1e300 and id < -1e300", f"id < {-(2**63)}"),
+    ):
+        assert changes(ask, filter=bound + kind, sort=sort) == {"data": [], "hasMore": False}, bound
 
 
 def test_the_position_rises_with_every_change(ask: Ask, operator: Operator) -> None:

@@ -276,6 +276,15 @@ def test_only_the_company_of_the_key_and_only_post(service: Service) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [("x=1", 200), ("$format=json", 200), ("generation=1", 200), ("$top=1", 400), ("$filter=", 400), ("%24x=1", 400), ("%zz", 400)],
+)
+def test_a_batch_takes_the_options_of_a_document(service: Service, options: str, status: int) -> None:
+    reply = post(service, b'{"requests":[]}', JSON, f"/api/odata/demo/$batch?{options}")
+    assert reply.status == status, reply.body
+
+
 def test_a_text_may_look_like_a_boundary(service: Service) -> None:
     ((_, status, _, body), (_, _, _, second)) = multipart(
         service, ["GET units(1)/symbol/$value HTTP/1.1\r\n\r\n", "GET units/$count HTTP/1.1\r\n\r\n"]

@@ -106,6 +106,29 @@ def test_each_option_restricts_the_rows_inside(service: Service) -> None:
     assert items("$top=0") == []
 
 
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ("$top=2147483647", [2, 13, 24, 35, 46, 57]),
+        ("$top=3000000000", [2, 13, 24, 35, 46, 57]),
+        ("$skip=4;$top=2147483647", [46, 57]),
+        ("$skip=4;$top=99999999999999999999;$orderby=id desc", [13, 2]),
+        ("$skip=2147483646;$top=1", []),
+        ("$skip=2147483647", []),
+        ("$skip=99999999999999999999;$top=99999999999999999999", []),
+        ("$skip=3000000000;$top=0", []),
+    ],
+)
+def test_a_page_inside_may_be_as_large_as_one_outside_in_the_past_too(service: Service, options: str, ids: list[int]) -> None:
+    version = service.ask("/c/demo").json["position"]
+    for company in ("demo", f"demo@{version}"):
+        for filter in ("id eq 3", "code eq 'O3'", "id gt 2 and id lt 4"):
+            path = f"/api/odata/{company}/orders?$select=id&$filter={quote(filter)}&$expand=items({quote(options + ';$select=id')})"
+            reply = service.ask(path)
+            assert reply.status == 200, reply.body
+            assert reply.json["value"] == [{"id": 3, "items": [{"id": id} for id in ids]}], path
+
+
 def test_a_count_inside_is_that_of_all_rows_that_match(service: Service) -> None:
     (row,) = value(
         service, "orders", filter="id eq 3", select="id", expand="items($count=true;$top=1;$filter=quantity gt 1;$select=id)"

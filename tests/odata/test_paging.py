@@ -246,6 +246,22 @@ def test_a_token_that_was_changed_is_an_error(service: Service, order: str, text
     assert service.odata("/products?$top=1").status == 200
 
 
+def test_a_link_that_is_longer_than_a_url_may_be_is_an_error(service: Service) -> None:
+    write = "insert into data.units (code, name) values ('long', ''), ('longer', repeat('z', 99000)) on conflict do nothing"
+    service.operator.write("demo", write)
+    seen = set()
+    for length in (100, *range(48_800, 49_300, 25), 99_000):
+        service.operator.write("demo", f"update data.units set name = repeat('y', {length}) where code = 'long'")
+        reply = first(service, "/units?$orderby=name&$select=code", 1)
+        seen.add(reply.status)
+        if reply.status == 200:
+            following = follow(service, reply)
+            assert following is not None and following.json["value"] == [{"code": "longer"}], length
+        else:
+            assert (reply.status, reply.json["error"]["target"]) == (400, "$orderby"), reply.body
+    assert seen == {200, 400}
+
+
 def test_a_token_shows_no_other_company(service: Service) -> None:
     reply = service.odata(f"/products?$skiptoken={token(b'1000[%b]' % json.dumps('0').encode())}&$select=id,code&$count=true")
     assert (len(reply.json["value"]), reply.json["@odata.count"]) == (ROWS, ROWS)

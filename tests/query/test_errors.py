@@ -83,6 +83,10 @@ WRONG = [
     ("$filter", "updatedAt gt 2026-11-20T08:15:30", 14, "expected a timestamp"),
     ("$filter", "updatedAt gt 2026-11-20T25:00:00Z", 14, "expected a timestamp"),
     ("$filter", "price eq 1e999", 10, "digits"),
+    *(
+        ("$filter", f"null ne duration'{text}'", 9, "at most 178,956,970 years and 2,147,483,647 days")
+        for text in ("P999999999W", "P306783378W2D", "-P306783378W3D", "P178956970Y8M", "P-999999999Y")
+    ),
     ("$filter", "name eq 'a\0b'", 9, "U+0000"),
     ("$filter", "id in (1,code)", 10, "expected a literal"),
     ("$filter", "id in (1,2,'x')", 12, "Edm.Int64 cannot be compared with Edm.String"),

@@ -51,6 +51,8 @@ PAIRS = [
     ("launched lt 2026-11-20T12:00:00Z", "(launched < $2::timestamp)", ["2026-11-20 12:00:00+00:00"]),
     ("launched in (2026-11-20,2026-11-20T12:00Z)", "(launched = any($2::timestamp[]))", [["2026-11-20", f"{NOON}+00:00"]]),
     ("launched eq updatedAt", "(launched = (updatedAt at time zone 'UTC'))", []),
+    ("weight gt 3e-324", "(weight > $2::float8)", [f"0.{'0' * 323}3"]),
+    ("weight gt -2e-324", "(weight::text::numeric > $2::numeric)", [f"-0.{'0' * 323}2"]),
     ("weight gt price", "(weight::text::numeric > price)", []),
     ("weight eq id", "(weight = id::float8)", []),
     ("cast(id,Edm.Double) eq -0", "(id::float8 = $2::float8)", ["0"]),

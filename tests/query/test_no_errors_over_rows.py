@@ -32,6 +32,7 @@ create table data.extremes (
     moment      timestamptz,
     word        text collate "C",
     token       uuid,
+    span        interval,
     updated_at  timestamptz not null,
     primary key (company_id, id)
 );
@@ -58,8 +59,8 @@ insert into data.orders (company_id, code, order_date, total)
 values ('neighbour', 'A', 'infinity', 'NaN'), ('neighbour', 'B', '-infinity', 0), ('neighbour', 'C', '5874897-12-31', null);
 """
 ROWS = """
-insert into data.extremes (company_id, small, number, large, exact, double, day, clock, moment, word)
-select 'acme', s, n, l, e, f, d, c, m, w
+insert into data.extremes (company_id, small, number, large, exact, double, day, clock, moment, word, span)
+select 'acme', s, n, l, e, f, d, c, m, w, i
 from unnest(
     array[32767, -32768, 0, null]::int2[],
     array[2147483647, -2147483648, 0, null]::int4[],
@@ -69,8 +70,10 @@ from unnest(
     array['infinity', '-infinity', '5874897-12-31', '4713-01-01 BC', '2026-11-20', '294276-12-31', '4714-11-24 BC']::date[],
     array['24:00', '00:00', null]::time[],
     array['infinity', '-infinity', '294276-12-31 23:59:59Z', '4714-11-24 00:00Z BC', '2026-11-20Z', null]::timestamptz[],
-    array['', '9e99999', 'NaN', '99999999999999999999', 'true', e'\\\\', '294277-01-01', repeat('x', 100000), null]::text[]
-) as r(s, n, l, e, f, d, c, m, w);
+    array['', '9e99999', 'NaN', '99999999999999999999', 'true', e'\\\\', '294277-01-01', repeat('x', 100000), null]::text[],
+    array['2147483647 days 25:00', '-2147483648 days -25:00', '2147483647 days -25:00', '-2147483648 days 2562047788:00', '-2147483648 days',
+        '2000000000 days 2562047788:00', '178956970 years 7 months', '-0.000001 s', '-1 day 25:30', null]::interval[]
+) as r(s, n, l, e, f, d, c, m, w, i);
 """
 
 NUMBERS = ("small", "number", "large", "exact", "double", "id")
@@ -105,10 +108,14 @@ FILTERS = [
     "exact" + " mul exact" * 99 + " gt 0",
     "cast(word,Edm.Decimal)" + " mul double" * 99 + " gt 0",
     "length(" + "concat(word," * 98 + "word" + ")" * 98 + ") gt 0",
+    *(f"{field} lt {least}" for field in ("double", "cast(exact,Edm.Double)") for least in ("1e-324", "-1e-324", "2.5e-324")),
+    "double in (1,1e-324) or double mul 1e-324 gt 0",
+    "span gt duration'-P306783378W2D' or span lt duration'P178956970Y7M' or span in (duration'PT999999999H999999999M999999999S',null)",
+    "cast(word,Edm.Duration) eq span",
     "small in (1,1.5,99999999999999999999) or double in (1,1e308) or day in (2026-11-20,2026-11-20T00:00:00Z)",
 ]
 
-FIELDS = (*NUMBERS, "day", "clock", "moment", "word", "token")
+FIELDS = (*NUMBERS, "span", "day", "clock", "moment", "word", "token")
 APPLIES = [
     *(f"aggregate({field} with {method} as x)" for field in NUMBERS for method in ("sum", "avg")),
     *(f"aggregate({field} with {method} as x)" for field in FIELDS[:-1] for method in ("min", "max")),
@@ -172,6 +179,16 @@ def test_values_without_json_are_texts_or_null(extremes: tuple[Catalog, psycopg.
     statement = sql_statements.rows(parse_query(catalog, catalog["extremes"], select), "acme")
     assert psycopg.RawCursor(reader).execute(statement.text, statement.values).fetchall() == [
         ('{"exact":"NaN","double":"NaN","day":"infinity","moment":null}',)
+    ]
+
+
+def test_durations_of_any_length_have_the_sign_before_the_whole(extremes: tuple[Catalog, psycopg.Connection]) -> None:
+    catalog, reader = extremes
+    query = parse_query(catalog, catalog["extremes"], [("$select", "span"), ("$orderby", "id"), ("$top", "10")])
+    statement = sql_statements.rows(query, "acme")
+    assert [json.loads(row)["span"] for (row,) in psycopg.RawCursor(reader).execute(statement.text, statement.values)] == [
+        *("P2147483647DT25H", "-P2147483648DT25H", "P2147483645DT23H", "-P2040731656DT20H", "-P2147483648D"),
+        *("P2106751991DT4H", None, "-PT0.000001S", "PT1H30M", None),
     ]
 
 

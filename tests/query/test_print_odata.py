@@ -62,6 +62,22 @@ def test_a_condition_is_printed_as_odata(catalog: Catalog, text: str, printed: s
 
 
 @pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("customer = 'email:x'", "customer/email eq 'x'"),
+        ("customer != 'email:x'", "customer/email ne 'x' and customerId ne null"),
+        ("not customer = 'email:x'", "customer/email ne 'x' and customerId ne null"),
+        ("not customer != 'email:x'", "customer/email eq 'x'"),
+        ("not not customer = 'email:x'", "customer/email eq 'x'"),
+        ("customer not in ('email:x')", "not (customer/email in ('x')) and customerId ne null"),
+        ("customer != 'code:x'", "customer/code ne 'x' and customer/code ne null"),
+    ],
+)
+def test_a_lookup_of_a_value_that_may_be_null_is_printed_as_odata(catalog: Catalog, text: str, printed: str) -> None:
+    assert filter_text(checked(catalog, "orders", text)) == printed
+
+
+@pytest.mark.parametrize(
     "text", ["name like 'a_c'", "name like 'a%b%c'", "name like '%a%b%'", "updatedAt < '0001-01-01T00:00:00+05:00'"]
 )
 def test_what_odata_cannot_say_is_not_printed(catalog: Catalog, text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.changes.following import connect
 from tests.service.serving import Reply, Service, running
 
 LISTED, OTHER = "https://app.example.com", "https://evil.example"
@@ -17,6 +18,7 @@ PATHS = (
     "/api/odata/demo/products", "/api/odata/demo", "/c/demo/products", "/c/demo/changes", "/c/demo/hooks", "/api/demo/import",
     "/api/demo/imports", "/api/demo/mappers", "/api/demo/products", "/api/products",
 )  # fmt: skip
+STREAM = "/c/demo/changes/stream"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def allowed(reply: Reply) -> list[str]:
     return [name for name in reply.headers if name.lower().startswith("access-control-")]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", [*PATHS, STREAM])
 def test_a_preflight_of_a_listed_origin_is_answered_without_authentication(service: Service, path: str) -> None:
     reply = ask_first(
         service, path, LISTED, "authorization, odata-isolation, sap-cancel-on-close, x-sap-security-session, x-other, sapling"
@@ -91,6 +93,16 @@ def test_a_304_and_a_long_stream_may_be_read(service: Service) -> None:
         reply = service.ask(path, Origin="http://localhost:5173")
         assert reply.headers["Transfer-Encoding"] == "chunked"
         assert reply.headers["Access-Control-Allow-Origin"] == "http://localhost:5173"
+
+
+def test_the_stream_of_changes_may_be_read(service: Service) -> None:
+    for origin, found in ((LISTED, [LISTED]), (OTHER, [])):
+        connection, response = connect(service, headers={"Authorization": service.basic, "Origin": origin})
+        connection.close()
+        assert response.status == 200
+        assert response.headers.get_all("Access-Control-Allow-Origin", []) == found
+        assert ("Access-Control-Expose-Headers" in response.headers) == bool(found)
+        assert ask_first(service, STREAM, origin).status == (204 if found else 405)
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/auth/login", "/healthz", "/metrics", "/changes"])

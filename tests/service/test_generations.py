@@ -217,6 +217,18 @@ def check_odata(service: Service) -> None:
     headers = {"Prefer": "odata.continue-on-error", "Authorization": service.basic}
     answer = ask(service, "/api/odata/demo/$batch", "POST", headers, {"requests": parts})
     assert [each["status"] for each in answer.json["responses"]] == [410, 200], answer.body
+    for at in ("", "@2"):
+        url, empty = f"/api/odata/demo{at}/$batch", {"requests": []}
+        for generation, status in {"2": 410, "3": 200, "4": 404, "x": 404, "3&generation=3": 400}.items():
+            answer = ask(service, f"{url}?generation={generation}", "POST", headers, empty)
+            assert (answer.status, status == 200 or answer.json["error"]["target"] == "generation") == (status, True), generation
+        for position, status in {"3:7": 200, "2:5": 200, "2:6": 410, "3:8": 410, "9": 410, "4:1": 404, "x": 400}.items():
+            named = {**headers, "X-BDS-Position": position}
+            answer = ask(service, url, "POST", named, empty)
+            assert (answer.status, status == 200 or answer.json["error"]["target"] == "X-BDS-Position") == (status, True), position
+            part = {"id": "1", "method": "GET", "url": "units", "headers": {"X-BDS-Position": position}}
+            [inner] = ask(service, url, "POST", headers, {"requests": [part]}).json["responses"]
+            assert inner["status"] == status, position
 
 
 def test_an_id_is_one_of_its_generation(database_url: str) -> None:
@@ -246,7 +258,9 @@ def test_an_id_is_one_of_its_generation(database_url: str) -> None:
             assert refusal(service, f"/c/demo/units?generation={unknown}") == (404, "generation", None, "3"), unknown
         assert refusal(service, "/c/demo/units?generation=4&since=1.5")[0] == 400, "what is malformed is told first"
         for stream, status in (("generation=2", 410), ("generation=4", 404), ("generation=3&generation=3", 400)):
-            assert refusal(service, f"/c/demo/changes/stream?{stream}")[0::3] == (status, "3"), stream
+            for path in ("changes/stream", "changes", "changesets", "units", "diff"):
+                asked = f"/c/demo/{path}?{stream}" + "&since=5" * (path == "diff")
+                assert refusal(service, asked)[0::3] == (status, "3"), asked
         with following(service, after="3:6", generation=3) as client:
             client.wait(1)
         check_odata(service)

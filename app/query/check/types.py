@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from decimal import Decimal
+from math import isinf
 
 from app import types
 from app.errors import QueryError
@@ -58,7 +60,11 @@ def _number(operand: Expression, other: Expression) -> Expression:
 
 
 def _fits(constant: Constant) -> bool:
-    return constant.value is not None and abs(float(constant.value)) != float("inf")
+    """Whether a number is in the range of doubles: not beyond the greatest, and not nearer to 0 than the least."""
+    if constant.value is None:
+        return False
+    double = float(constant.value)
+    return not isinf(double) and (double != 0 or Decimal(constant.value) == 0)
 
 
 def _moment(operand: Expression, other: Expression) -> Expression:

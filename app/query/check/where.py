@@ -13,9 +13,9 @@ from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
 from app.query.check.checker import Checker, call, column, unknown
 from app.query.check.functions import PATTERNS
-from app.query.check.tree import NUMBERS, Column, Comparison, Constant, Expression, Junction, Membership
+from app.query.check.tree import NUMBERS, Column, Comparison, Constant, Expression, IsNull, Junction, Membership, Not
 from app.query.check.types import TYPE_NAMES
-from app.query.parse.nodes import Literal, Name, Operation, Path
+from app.query.parse.nodes import Literal, Name, Node, Operation, Path
 from app.types import TYPES, literals
 
 T = TypeVar("T")
@@ -38,6 +38,15 @@ class WhereChecker(Checker):
     def __init__(self, catalog: Catalog, entity: Entity) -> None:
         super().__init__(catalog, entity)
         self.lookups: dict[Lookup, None] = {}  # of the conditions checked so far, in their order
+        self._is_negated = False  # whether what is checked stands in an odd number of `not`
+
+    def check(self, node: Node) -> Expression:
+        negates = isinstance(node, Operation) and node.operator == "not"
+        self._is_negated ^= negates
+        try:
+            return super().check(node)
+        finally:
+            self._is_negated ^= negates
 
     def operation(self, node: Operation) -> Expression:
         path, *operands = node.operands
@@ -100,12 +109,27 @@ class WhereChecker(Checker):
         for kind, constants in kinds.items():
             named, constants = self.named(name, path, target, target.fields[kind], constants)
             if node.operator == "in":
-                tests.append(self.member(node.at, named, constants))
+                test = self.member(node.at, named, constants)
             else:
-                tests.append(self.compare(node.at, node.operator, named, constants[0]))
-        if not path:
-            tests = [replace(each, null_is_value=True) if isinstance(each, Comparison | Membership) else each for each in tests]
+                test = self.compare(node.at, node.operator, named, constants[0])
+            tests.append(self.of_row(test, named, path))
         return tests[0] if len(tests) == 1 else Junction(node.at, "bool", "or", tuple(tests))
+
+    def of_row(self, test: Expression, named: Column, path: tuple[Navigation, ...]) -> Expression:
+        """The test whether a row is the one that is named by a field, or another one, as a row is whose field is null.
+
+        Without the reference there is no row: the test is then false, or true inside of `not`, so that neither matches.
+        """
+        if not isinstance(test, Comparison | Membership) or named.field.required or (path and not named.path):
+            return test
+        test = replace(test, null_is_value=True)
+        is_other = isinstance(test, Comparison) and test.operator == "ne"
+        if not path or self._is_negated == is_other:
+            return test
+        missing = IsNull(named.at, "bool", Column(named.at, "int8", (), self.entity.fields[path[0].field]))
+        if self._is_negated:
+            return Junction(test.at, "bool", "or", (test, missing))
+        return Junction(test.at, "bool", "and", (test, Not(missing.at, "bool", missing)))
 
     def named(
         self, name: Name, path: tuple[Navigation, ...], target: Entity, field: Field, constants: list[Constant]

@@ -172,7 +172,12 @@ class PastSelect(Select):
         parts = {"row": self.json(), "order": self.order(self.keys())}
         if self.query.top is None and not self.query.skip:
             return [SQL("string_agg({row}, ',' order by {order})").format(**parts), SQL("count(*)")]
-        first = page_parameter("skip", self.path) if self.query.skip else SQL("0")
-        last = SQL("{} + {}").format(first, self.top) if self.query.top is not None else NOTHING
-        page = SQL("array_to_string((array_agg({row} order by {order}))[{first} + 1:{last}], ',')")
-        return [page.format(first=first, last=last, **parts), SQL("count(*)")]
+        skip = page_parameter("skip", self.path) if self.query.skip else SQL("0")
+        last = _subscript(SQL("{} + {}").format(skip, self.top)) if self.query.top is not None else NOTHING
+        page = SQL("array_to_string((array_agg({row} order by {order}))[{first}:{last}], ',')")
+        return [page.format(first=_subscript(SQL("{} + 1").format(skip)), last=last, **parts), SQL("count(*)")]
+
+
+def _subscript(number: Composable) -> Composed:
+    """A number of a row as a subscript of an array, which is an integer: no array has more elements."""
+    return SQL("least({}, 2147483647)::int4").format(number)
