@@ -38,7 +38,9 @@ from (
     select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
         l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
         {each keys}
-        , coalesce(n."{name}", case when l.kind = '{name}' then {named} end) as "@key_{name}"
+        -- null clears the field by whose value the lookup has found the row
+        , case when {given} is distinct from e'\x01' then coalesce(n."{name}", case when l.kind = '{name}' then {named} end)
+            end as "@key_{name}"
         , case when s."@id" is null then n."{name}" when l.kind = '{name}' then {named} end as "@find_{name}"
         {end keys}
     from pg_temp."staged_{entity}" s

@@ -54,6 +54,15 @@ def test_a_lookup_renames_its_row(feed: Feed, pair: tuple[int, int]) -> None:
     assert feed.rows("orders", "customerId") == [(pair[0],), (pair[0],)]
 
 
+@pytest.mark.parametrize("lookup", ["email:a@x", "code:A", "{a}"])
+def test_null_clears_a_field_that_the_own_lookup_may_use(feed: Feed, pair: tuple[int, int], lookup: str) -> None:
+    order = {"code": "O", "orderDate": "2024-01-01", "customer": "email:a@x"}
+    record = named(pair, {"id": lookup, "email": None})
+    assert feed.good(customers=[record], orders=[order]) == {"customers": {"updated": 1}, "orders": {"created": 1}}
+    assert feed.rows("customers", "code", "email", order="code") == [("A", None), ("B", "b@x")]
+    assert feed.rows("orders", "customerId") == [(pair[0],)]
+
+
 def test_the_lookup_of_a_new_row_sets_its_field(feed: Feed) -> None:
     assert feed.good(customers=[{"id": "code:X:Y", "name": "x"}, {"id": "email:e@x", "code": "E", "name": "e"}]) == {
         "customers": {"created": 2}
@@ -76,6 +85,10 @@ WRONG: list[tuple[list[dict[str, Any]], list[tuple[str, str]]]] = [
     ([{"id": "code:A", "code": "B"}], [("customers[0].code", "already_exists")]),
     ([{"id": "code:NEW", "code": "OTHER", "name": "n"}], [("customers[0].code", "invalid_value")]),
     ([{"id": "email:new@x", "code": "N", "email": "other@x", "name": "n"}], [("customers[0].email", "invalid_value")]),
+    ([{"id": "email:new@x", "code": "N", "email": None, "name": "n"}], [("customers[0].email", "invalid_value")]),
+    ([{"id": "code:A", "code": None}], [("customers[0].code", "required")]),
+    ([{"id": "code:NEW", "code": None, "name": "n"}], [("customers[0].code", "required")]),
+    ([{"id": "email:a@x", "email": None}, {"email": "a@x"}], [("customers[1]", "duplicate_record")]),
     ([{"id": "code:NEW", "code": "B", "name": "n"}], [("customers[0].code", "already_exists")]),
     ([{"id": "code:NEW", "name": "n", "email": "b@x"}], [("customers[0].email", "already_exists")]),
     ([{"code": "A", "name": "1"}, {"code": "A", "name": "2"}, {"code": "A", "name": "3"}],

@@ -1645,20 +1645,6 @@ begin
     if $1 && '{@operation,@where}' then
         perform bds_import."check_operations_products"();
     end if;
-    if '@id' = any ($1) then
-        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        select 'products', m.ordinal, v.field, 'invalid_value',
-            format('expected the value of the id, which matches no row: %s', left(m.id, 100))
-        from pg_temp."map_products" m
-        cross join lateral (select bds_feed.lookup_value(m.id)) as l (value)
-        cross join lateral (values
-            ('code', m.key_code <> l.value)
-,             ('barcode', m.key_barcode <> l.value)
-        ) as v (field, is_wrong)
-        where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
-            select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.field = v.field
-        );
-    end if;
     -- a record whose lookup finds no row is not new, and a refused value is not missing
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select 'products', m.ordinal, v.field, 'required', v.field || ' is required'
@@ -1672,6 +1658,20 @@ begin
         select from pg_temp.feed_errors e
         where e.entity = 'products' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
     );
+    if '@id' = any ($1) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'products', m.ordinal, v.field, 'invalid_value',
+            format('expected the value of the id, which matches no row: %s', left(m.id, 100))
+        from pg_temp."map_products" m
+        cross join lateral (select bds_feed.lookup_value(m.id)) as l (value)
+        cross join lateral (values
+            ('code', m.key_code is distinct from l.value)
+,             ('barcode', m.key_barcode is distinct from l.value)
+        ) as v (field, is_wrong)
+        where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.field = v.field
+        );
+    end if;
 end
 
 bds_import.check_rules_products(bds.imports,bigint,bigint) returns void language plpgsql
@@ -2243,9 +2243,13 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
 from (
     select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
         l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
-        , coalesce(n."code", case when l.kind = 'code' then l.value end) as "@key_code"
+        -- null clears the field by whose value the lookup has found the row
+        , case when s."code" is distinct from e'\x01' then coalesce(n."code", case when l.kind = 'code' then l.value end)
+            end as "@key_code"
         , case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "@find_code"
-        , coalesce(n."barcode", case when l.kind = 'barcode' then l.value end) as "@key_barcode"
+        -- null clears the field by whose value the lookup has found the row
+        , case when s."barcode" is distinct from e'\x01' then coalesce(n."barcode", case when l.kind = 'barcode' then l.value end)
+            end as "@key_barcode"
         , case when s."@id" is null then n."barcode" when l.kind = 'barcode' then l.value end as "@find_barcode"
     from pg_temp."staged_products" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
@@ -2290,9 +2294,13 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
 from (
     select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
         l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
-        , coalesce(n."code", case when l.kind = 'code' then l.value end) as "@key_code"
+        -- null clears the field by whose value the lookup has found the row
+        , case when s."code" is distinct from e'\x01' then coalesce(n."code", case when l.kind = 'code' then l.value end)
+            end as "@key_code"
         , case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "@find_code"
-        , coalesce(n."barcode", case when l.kind = 'barcode' then l.value end) as "@key_barcode"
+        -- null clears the field by whose value the lookup has found the row
+        , case when s."barcode" is distinct from e'\x01' then coalesce(n."barcode", case when l.kind = 'barcode' then l.value end)
+            end as "@key_barcode"
         , case when s."@id" is null then n."barcode" when l.kind = 'barcode' then l.value end as "@find_barcode"
     from pg_temp."staged_products" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
@@ -2331,9 +2339,13 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
 from (
     select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
         l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
-        , coalesce(n."code", case when l.kind = 'code' then l.value end) as "@key_code"
+        -- null clears the field by whose value the lookup has found the row
+        , case when s."code" is distinct from e'\x01' then coalesce(n."code", case when l.kind = 'code' then l.value end)
+            end as "@key_code"
         , case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "@find_code"
-        , coalesce(n."barcode", case when l.kind = 'barcode' then l.value end) as "@key_barcode"
+        -- null clears the field by whose value the lookup has found the row
+        , case when s."barcode" is distinct from e'\x01' then coalesce(n."barcode", case when l.kind = 'barcode' then l.value end)
+            end as "@key_barcode"
         , case when s."@id" is null then n."barcode" when l.kind = 'barcode' then l.value end as "@find_barcode"
     from pg_temp."staged_products" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
