@@ -13,6 +13,14 @@ create function bds_feed.run(import bds.imports, raise_on_failure boolean)
     set random_page_cost = 0.1
     set cpu_operator_cost = 0.001
     set work_mem = '96MB'
+    -- values are read, and conditions evaluated, as in the service's sessions (SETTINGS of app/database/pool/pools.py)
+    set datestyle = 'ISO, MDY'
+    set timezone = 'UTC'
+    set intervalstyle = 'iso_8601'
+    set bytea_output = 'hex'
+    set extra_float_digits = 1
+    set standard_conforming_strings = on
+    set transform_null_equals = off
 as $$
 declare
     patience text := current_setting('lock_timeout');
@@ -50,22 +58,32 @@ begin
     import.records := coalesce(records, import.records);
     report := bds_feed.finish(import);
     if raise_on_failure and import.state <> 'completed' then
-        raise exception using
-            errcode = 'BD008',
-            message = (
-                select format('the import failed at %s: %s: %s', e ->> 'path', e ->> 'code', e ->> 'message')
-                from json_extract_path(report, 'errors', '0') e
-            ) || case when report ->> 'errorCount' <> '1'
-                then format(' (and %s more errors)', (report ->> 'errorCount')::bigint - 1) else '' end,
-            detail = report::text,
-            hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors '
-                'and keeps what could be written';
+        perform bds_feed.raise_failure(report);
     end if;
     return report;
 end
 $$;
 comment on function bds_feed.run(bds.imports, boolean) is
     'Runs an import that is staged; returns the report, or raises BD008 if records failed';
+
+create function bds_feed.raise_failure(report json)
+    returns void
+    language plpgsql
+as $$
+begin
+    raise exception using
+        errcode = 'BD008',
+        message = (
+            select format('the import failed at %s: %s: %s', e ->> 'path', e ->> 'code', e ->> 'message')
+            from json_extract_path(report, 'errors', '0') e
+        ) || case when report ->> 'errorCount' <> '1'
+            then format(' (and %s more errors)', (report ->> 'errorCount')::bigint - 1) else '' end,
+        detail = report::text,
+        hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors '
+            'and keeps what could be written';
+end
+$$;
+comment on function bds_feed.raise_failure(json) is 'Raises BD008 with the first error of a report';
 
 create function bds_feed.refuse_denied(context text)
     returns void
