@@ -115,7 +115,7 @@ begin
                 from (select import.company_id as company_id, d.id{each columns}, {typed} as {column:I}{end columns}) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;

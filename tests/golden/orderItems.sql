@@ -1605,7 +1605,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.description as description, d.quantity as quantity, d.price as price, d.order_id as order_id, d.product_id as product_id) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -1619,7 +1619,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.description as description, d.quantity as quantity, d.price as price, d.order_id as order_id, d.product_id as product_id) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;

@@ -1703,7 +1703,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.name as name, d.description as description, d.barcode as barcode, d.price as price, d.active as active, d.category_id as category_id, d.unit_id as unit_id) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;

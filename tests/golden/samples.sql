@@ -2379,7 +2379,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2393,7 +2393,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2407,7 +2407,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2421,7 +2421,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2435,7 +2435,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2449,7 +2449,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2463,7 +2463,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2477,7 +2477,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
