@@ -38,14 +38,21 @@ from (
     select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
         l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
         {each keys}
-        , coalesce(n."{name}", case when l.kind = '{name}' then {named} end) as "@key_{name}"
-        , case when s."@id" is null then n."{name}" when l.kind = '{name}' then {named} end as "@find_{name}"
+        -- a delete uses only what identifies it; null clears the field by whose value the lookup has found the row
+        , case
+            when s."@operation" = 'delete' then o."{name}"
+            when {given} is distinct from e'\x01' then coalesce(n."{name}", o."{name}")
+        end as "@key_{name}"
+        , o."{name}" as "@find_{name}"
         {end keys}
     from pg_temp."staged_{entity}" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
     -- the unique fields of a mass update are values to write
     left join lateral (select {each keys|, }{value} as "{name}"{end keys}) as n on s."@where" is null
+    cross join lateral (
+        select {each keys|, }case when s."@id" is null then n."{name}" when l.kind = '{name}' then {named} end as "{name}"{end keys}
+    ) as o
     offset 0
 ) s
 {if sole}
@@ -75,7 +82,7 @@ left join pg_temp."ref_{ref}" "ref_{name}" on $4 and '{name}' = any ($2) and "re
 $sql$),
 
 ('check_keys_{entity}(import bds.imports, given text[], says_one boolean, has_new boolean)', null, 'void',
-'finds records whose lookup is wrong, ambiguous or unknown, and rows with two records', $sql$
+'finds records whose lookup is wrong, ambiguous or unknown, and identities with two records', $sql$
 begin
     if not $3 then
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -101,21 +108,30 @@ begin
         update pg_temp."map_{entity}" m set failed = true  -- at once: other records may then have its unique values
         from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and m.id is not null;
     end if;
-    if not exists (select from pg_temp."map_{entity}" m offset 1) then
-        return;  -- one record has no duplicate
+    if exists (select from pg_temp."map_{entity}" m offset 1) then  -- one record has no duplicate
+        perform bds_import."check_claims_{entity}"(import, $2, $3, $4);
     end if;
+end$sql$),
+
+('check_claims_{entity}(import bds.imports, given text[], says_one boolean, has_new boolean)', null, 'void',
+'finds the second and later records with one identity', $sql$
+begin
     {each claims}
     if {if unique}({gives}) and (not $3 or $4 or '@operation' = any ($2)){else unique}true{end unique} then
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         with claimed as materialized (
-            select m.ordinal, m.{key:I} as key from pg_temp."map_{entity}" m
-            where m.{key:I} is not null
+            select m.ordinal, k.key
+            from pg_temp."map_{entity}" m
+            -- a delete by an id that no row has claims the id
+            cross join lateral (
+                select {if unique}m.{key:I}{else unique}coalesce(m.target, bds_feed.lookup_id(m.id)){end unique}
+            ) as k (key)
+            where k.key is not null
                 {if unique}
-                -- a delete by id claims no other unique value
                 and (not m.failed or m.is_new and m.id_kind = '{name}' and m.{key:I}::text = bds_feed.lookup_value(m.id))
-                and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)
+                and (m.is_new or not $3)
                 {else unique}
-                and not m.is_new
+                and (not m.is_new or m.phase = 3 and not m.failed)
                 {end unique}
         )
         select '{entity}', d.ordinal, {if unique}'{name}'{else unique}null{end unique}, 'duplicate_record',

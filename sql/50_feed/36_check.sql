@@ -55,23 +55,6 @@ begin
     if $1 && '{@operation,@where}' then
         perform bds_import."check_operations_{entity}"();
     end if;
-    {if has_keys}
-    if '@id' = any ($1) then
-        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        select '{entity}', m.ordinal, v.field, 'invalid_value',
-            format('expected the value of the id, which matches no row: %s', left(m.id, 100))
-        from pg_temp."map_{entity}" m
-        cross join lateral (select bds_feed.lookup_value(m.id)) as l (value)
-        cross join lateral (values
-            {each keys|, }
-            ('{name}', m.{key:I} <> {named})
-            {end keys}
-        ) as v (field, is_wrong)
-        where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
-            select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and e.field = v.field
-        );
-    end if;
-    {end has_keys}
     -- a record whose lookup finds no row is not new, and a refused value is not missing
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select '{entity}', m.ordinal, v.field, 'required', v.field || ' is required'
@@ -86,6 +69,23 @@ begin
         select from pg_temp.feed_errors e
         where e.entity = '{entity}' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
     );
+    {if has_keys}
+    if '@id' = any ($1) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select '{entity}', m.ordinal, v.field, 'invalid_value',
+            format('expected the value of the id, which matches no row: %s', left(m.id, 100))
+        from pg_temp."map_{entity}" m
+        cross join lateral (select bds_feed.lookup_value(m.id)) as l (value)
+        cross join lateral (values
+            {each keys|, }
+            ('{name}', m.{key:I} is distinct from {named})
+            {end keys}
+        ) as v (field, is_wrong)
+        where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
+            select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and e.field = v.field
+        );
+    end if;
+    {end has_keys}
 end$sql$),
 
 ('check_nesting_{entity}(given text[])', 'upward', 'void', 'finds rows nested in one parent that name another', $sql$
@@ -115,7 +115,7 @@ begin
                 from (select import.company_id as company_id, d.id{each columns}, {typed} as {column:I}{end columns}) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;

@@ -12,6 +12,13 @@ create function bds_feed.model_of(entity_name text)
     returns text
     language sql
     stable
+    -- the session that stages and the one that runs the import print the defaults of columns alike
+    set datestyle = 'ISO, MDY'
+    set timezone = 'UTC'
+    set intervalstyle = 'iso_8601'
+    set bytea_output = 'hex'
+    set extra_float_digits = 1
+    set quote_all_identifiers = off
 as $$
     select md5(t.definition || (
         select jsonb_agg(to_jsonb(c) - 'ordinal' order by c.name) from bds.import_columns c where c.entity = entity_name

@@ -150,7 +150,7 @@ begin
     execute format('select bds_import.%I($1, 0, $2, $3, $4)', 'write_' || entity_name)
         using import.company_id, 9223372036854775807, later, given;
 exception when others then
-    if not bds_feed.is_fault_of_rows(sqlstate) then
+    if not bds_feed.is_fault_of_rows(import, sqlstate) then
         raise;
     end if;
     execute format(
@@ -158,8 +158,7 @@ exception when others then
     ) into ordinals;
     execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'ranges_' || entity_name, 'diff_' || entity_name);
     problems := bds_feed.write_in_ranges(
-        array[format('select bds_import.%I($1, $2, $3, %L, %L)', 'write_' || entity_name, later, given)], import.company_id,
-        ordinals);
+        import, array[format('select bds_import.%I($1, $2, $3, %L, %L)', 'write_' || entity_name, later, given)], ordinals);
     if problems = '{}' then  -- none of them is refused alone
         raise;
     end if;

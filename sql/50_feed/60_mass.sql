@@ -69,7 +69,7 @@ begin
         $sql$, 'map_' || entity_name) using import.atomic
     loop
         begin
-            problems := bds_feed.write_in_ranges(array[statement], import.company_id, ordinals, true);
+            problems := bds_feed.write_in_ranges(import, array[statement], ordinals, true);
             if problems <> '{}' and import.atomic = 'batch' then
                 raise exception using errcode = 'BDF02', message = 'a batch fails whole';
             end if;

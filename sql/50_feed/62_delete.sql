@@ -31,7 +31,7 @@ begin
             exit;
         exception when others then
             get stacked diagnostics detail = pg_exception_detail;
-            if not bds_feed.is_fault_of_rows(sqlstate) then
+            if not bds_feed.is_fault_of_rows(import, sqlstate) then
                 raise;
             elsif not bds_feed.rehearse_delete(import, statement) then
                 if detail <> 'guard' then
@@ -105,7 +105,7 @@ begin
         create index on pg_temp.feed_gone (n);
         -- A row is refused if another one refers to it that is deleted later: they are tried again in the reverse order.
         loop
-            problems := bds_feed.write_in_ranges(array[statement], import.company_id, tickets);
+            problems := bds_feed.write_in_ranges(import, array[statement], tickets);
             exit when exists (select from unnest(problems) p where bds_feed.refusal(p, true) ->> 'code' <> 'in_use')
                 or cardinality(problems) in (0, before);
             before := cardinality(problems);

@@ -13,6 +13,14 @@ create function bds_feed.run(import bds.imports, raise_on_failure boolean)
     set random_page_cost = 0.1
     set cpu_operator_cost = 0.001
     set work_mem = '96MB'
+    -- values are read, and conditions evaluated, as in the service's sessions (SETTINGS of app/database/pool/pools.py)
+    set datestyle = 'ISO, MDY'
+    set timezone = 'UTC'
+    set intervalstyle = 'iso_8601'
+    set bytea_output = 'hex'
+    set extra_float_digits = 1
+    set standard_conforming_strings = on
+    set transform_null_equals = off
 as $$
 declare
     patience text := current_setting('lock_timeout');
@@ -35,6 +43,7 @@ begin
     end if;
     begin
         import := bds_feed.compare_and_write(import);
+        perform bds_feed.set_constraints(import, 'deferred');  -- for what the caller's transaction still does
         perform bds_feed.require_versions();
     exception when others then
         get stacked diagnostics context = pg_exception_context;
@@ -50,22 +59,32 @@ begin
     import.records := coalesce(records, import.records);
     report := bds_feed.finish(import);
     if raise_on_failure and import.state <> 'completed' then
-        raise exception using
-            errcode = 'BD008',
-            message = (
-                select format('the import failed at %s: %s: %s', e ->> 'path', e ->> 'code', e ->> 'message')
-                from json_extract_path(report, 'errors', '0') e
-            ) || case when report ->> 'errorCount' <> '1'
-                then format(' (and %s more errors)', (report ->> 'errorCount')::bigint - 1) else '' end,
-            detail = report::text,
-            hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors '
-                'and keeps what could be written';
+        perform bds_feed.raise_failure(report);
     end if;
     return report;
 end
 $$;
 comment on function bds_feed.run(bds.imports, boolean) is
     'Runs an import that is staged; returns the report, or raises BD008 if records failed';
+
+create function bds_feed.raise_failure(report json)
+    returns void
+    language plpgsql
+as $$
+begin
+    raise exception using
+        errcode = 'BD008',
+        message = (
+            select format('the import failed at %s: %s: %s', e ->> 'path', e ->> 'code', e ->> 'message')
+            from json_extract_path(report, 'errors', '0') e
+        ) || case when report ->> 'errorCount' <> '1'
+            then format(' (and %s more errors)', (report ->> 'errorCount')::bigint - 1) else '' end,
+        detail = report::text,
+        hint = 'the transaction is undone, records without errors included: raise_on_failure => false reports errors '
+            'and keeps what could be written';
+end
+$$;
+comment on function bds_feed.raise_failure(json) is 'Raises BD008 with the first error of a report';
 
 create function bds_feed.refuse_denied(context text)
     returns void
@@ -121,6 +140,8 @@ begin
                 import.state := 'failed';
             elsif is_undo then
                 perform bds_revert.verify(import);
+            else
+                perform bds_feed.fire_deferred(import);
             end if;
             if not import.dry_run then
                 return import;
@@ -136,7 +157,7 @@ begin
             when sqlstate 'BDF01' then
                 get stacked diagnostics problems = pg_exception_detail, extent = pg_exception_hint;
             when sqlstate 'BDF03' then  -- a deferred check refuses rows: now it raises in the statement that writes them
-                set constraints all immediate;
+                perform bds_feed.set_constraints(import, 'immediate');
                 problems := null;
         end;
         perform bds_feed.empty_tables(array(select f.name from pg_temp.feed_entities f), false);
@@ -146,6 +167,48 @@ end
 $$;
 comment on function bds_feed.compare_and_write(bds.imports) is
     'Compares and writes, again and again while records are refused; returns the import with its counts and its final state';
+
+create function bds_feed.set_constraints(import bds.imports, mode text)
+    returns void
+    language plpgsql
+as $$
+declare
+    names text := case when bds_feed.is_undo(import) then case mode when 'immediate' then 'all' end else (
+        select string_agg(distinct format('%I.%I', n.nspname, k.conname), ', ')
+        from pg_constraint k join pg_namespace n on n.oid = k.connamespace
+        where k.condeferred and k.conparentid = 0 and has_schema_privilege(n.oid, 'usage')
+            and n.nspname <> 'bds'  -- the audit numbers its records at the commit, chain by chain
+            -- a name stands for all constraints of its schema that have it
+            and (mode = 'immediate' or not exists (
+                select from pg_constraint o
+                where o.connamespace = k.connamespace and o.conname = k.conname and not o.condeferrable
+            ))
+    ) end;
+begin
+    if names is not null then
+        execute format('set constraints %s %s', names, mode);
+    end if;
+end
+$$;
+comment on function bds_feed.set_constraints(bds.imports, text) is
+    'Makes the constraints and triggers that are initially deferred immediate, which fires those that wait, or deferred again; '
+    'after an undo all stay immediate';
+
+create function bds_feed.fire_deferred(import bds.imports)
+    returns void
+    language plpgsql
+as $$
+begin
+    perform bds_feed.set_constraints(import, 'immediate');
+exception when others then
+    if not bds_feed.is_fault_of_rows(import, sqlstate) then
+        raise;
+    end if;
+    raise exception using errcode = 'BDF03', message = 'what waited for the end is refused';
+end
+$$;
+comment on function bds_feed.fire_deferred(bds.imports) is
+    'Runs the deferred triggers and checks of what was written; BDF03 if one refuses a row';
 
 create function bds_feed.count_rows(import bds.imports)
     returns jsonb

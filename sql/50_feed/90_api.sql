@@ -203,4 +203,5 @@ comment on function bds.import_rows(text, jsonb, jsonb, text, boolean, text, tex
     'found in them '
     'before, in one statement; returns the report. The temporary tables of the session that it uses stay for the next import. '
     'BD003 if the '
-    'turn of the company does not come within lock_timeout. Claimed_id: as of bds.import_begin';
+    'turn of the company does not come within lock_timeout, 54000 if a row is too long for these tables. '
+    'Claimed_id: as of bds.import_begin';

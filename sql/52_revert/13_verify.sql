@@ -13,7 +13,7 @@ begin
         -- deferred triggers and checks run now, so that what they do is compared
         set constraints all immediate;
     exception when others then
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
         raise exception using errcode = 'BDF03', message = 'what waited for the end is refused';
@@ -27,7 +27,7 @@ begin
         end loop;
         perform bds_revert.apply(import);
     exception when others then
-        if sqlstate <> 'BDF01' and not bds_feed.is_fault_of_rows(sqlstate) then
+        if sqlstate <> 'BDF01' and not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;

@@ -3,6 +3,12 @@
 create function bds_revert.open(company text, actor text, dry_run boolean, selection jsonb, force boolean, claimed_id uuid)
     returns uuid
     language plpgsql
+    -- the lookups of rows are compared with stored values as texts
+    set datestyle = 'ISO, MDY'
+    set timezone = 'UTC'
+    set intervalstyle = 'iso_8601'
+    set bytea_output = 'hex'
+    set extra_float_digits = 1
 as $$
 declare
     checked   jsonb := bds_revert.checked(company, selection);

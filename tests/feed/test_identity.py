@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.feed.conftest import Feed, errors
+from tests.feed.conftest import Feed, counts, errors
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +54,15 @@ def test_a_lookup_renames_its_row(feed: Feed, pair: tuple[int, int]) -> None:
     assert feed.rows("orders", "customerId") == [(pair[0],), (pair[0],)]
 
 
+@pytest.mark.parametrize("lookup", ["email:a@x", "code:A", "{a}"])
+def test_null_clears_a_field_that_the_own_lookup_may_use(feed: Feed, pair: tuple[int, int], lookup: str) -> None:
+    order = {"code": "O", "orderDate": "2024-01-01", "customer": "email:a@x"}
+    record = named(pair, {"id": lookup, "email": None})
+    assert feed.good(customers=[record], orders=[order]) == {"customers": {"updated": 1}, "orders": {"created": 1}}
+    assert feed.rows("customers", "code", "email", order="code") == [("A", None), ("B", "b@x")]
+    assert feed.rows("orders", "customerId") == [(pair[0],)]
+
+
 def test_the_lookup_of_a_new_row_sets_its_field(feed: Feed) -> None:
     assert feed.good(customers=[{"id": "code:X:Y", "name": "x"}, {"id": "email:e@x", "code": "E", "name": "e"}]) == {
         "customers": {"created": 2}
@@ -76,6 +85,10 @@ WRONG: list[tuple[list[dict[str, Any]], list[tuple[str, str]]]] = [
     ([{"id": "code:A", "code": "B"}], [("customers[0].code", "already_exists")]),
     ([{"id": "code:NEW", "code": "OTHER", "name": "n"}], [("customers[0].code", "invalid_value")]),
     ([{"id": "email:new@x", "code": "N", "email": "other@x", "name": "n"}], [("customers[0].email", "invalid_value")]),
+    ([{"id": "email:new@x", "code": "N", "email": None, "name": "n"}], [("customers[0].email", "invalid_value")]),
+    ([{"id": "code:A", "code": None}], [("customers[0].code", "required")]),
+    ([{"id": "code:NEW", "code": None, "name": "n"}], [("customers[0].code", "required")]),
+    ([{"id": "email:a@x", "email": None}, {"email": "a@x"}], [("customers[1]", "duplicate_record")]),
     ([{"id": "code:NEW", "code": "B", "name": "n"}], [("customers[0].code", "already_exists")]),
     ([{"id": "code:NEW", "name": "n", "email": "b@x"}], [("customers[0].email", "already_exists")]),
     ([{"code": "A", "name": "1"}, {"code": "A", "name": "2"}, {"code": "A", "name": "3"}],
@@ -85,6 +98,13 @@ WRONG: list[tuple[list[dict[str, Any]], list[tuple[str, str]]]] = [
     ([{"id": "{a}"}, {"id": "{a}"}], [("customers[1]", "duplicate_record")]),
     ([{"code": "N", "name": "1"}, {"id": "code:N", "name": "2"}], [("customers[1].code", "duplicate_record")]),
     ([{"code": "N", "name": "1", "email": "n@x"}, {"code": "M", "name": "2", "email": "n@x"}], [("customers[1].email", "duplicate_record")]),
+    ([{"code": "N", "@operation": "delete"}, {"code": "N", "name": "2"}], [("customers[1].code", "duplicate_record")]),
+    ([{"id": "code:N", "@operation": "delete"}, {"code": "N", "name": "2"}], [("customers[1].code", "duplicate_record")]),
+    ([{"code": "N", "name": "1"}, {"id": "code:N", "@operation": "delete"}], [("customers[1].code", "duplicate_record")]),
+    ([{"id": "code:N", "code": "M", "@operation": "delete"}, {"id": "code:N", "@operation": "delete"}],
+     [("customers[1].code", "duplicate_record")]),
+    ([{"id": 999999999, "@operation": "delete"}, {"id": "id:999999999", "@operation": "delete"}],
+     [("customers[1]", "duplicate_record")]),
     ([{"id": "code:A", "code": "N"}, {"code": "N", "name": "2"}], [("customers[1].code", "duplicate_record")]),
     ([{"id": "code:A", "code": "N"}, {"code": "A", "name": "2"}], [("customers[1]", "duplicate_record")]),
 ]  # fmt: skip
@@ -98,6 +118,18 @@ def test_a_record_that_does_not_identify_one_row_is_refused(
     assert errors(report) == wrong, report["errors"]
     assert report["state"] == ("failed" if len(wrong) == len(records) else "partial")
     assert report["entities"]["customers"]["failed"] == len(wrong)
+
+
+@pytest.mark.parametrize("gone", [{"id": "code:Z"}, {"id": "code:Z", "code": "Y"}, {"id": "code:Z", "code": None}, {"code": "Z"}])
+def test_a_delete_claims_the_identity_that_it_names_and_no_other(feed: Feed, gone: dict[str, Any]) -> None:
+    feed.good(units=[{"code": "X", "name": "x"}])
+    created = [{"code": "Z", "name": "z"}, {"code": "Y", "name": "y"}]
+    product = {"code": "P", "name": "p", "unit": "code:Y"}
+    report = feed.send({"@atomic": False, "units": [{**gone, "@operation": "delete"}, *created], "products": [product]})
+    assert errors(report) == [("units[1].code", "duplicate_record")]
+    assert counts(report)["units"] == {"created": 1, "unchanged": 1, "failed": 1}
+    (y,) = [row for row, code in feed.rows("units", "id", "code") if code == "Y"]
+    assert feed.rows("products", "unitId") == [(y,)]
 
 
 def test_rows_of_another_company_do_not_exist(feed: Feed, companies: Any) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.feed.conftest import Feed, counts, errors
 
@@ -188,3 +190,64 @@ def test_many_conditions_need_few_locks(feed: Feed) -> None:
         assert most < 50
     finally:
         feed.operator.connection.execute("drop function data.count_locks cascade; drop table data.held")
+
+
+# What waits for the commit -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def late(strict: Feed) -> Iterator[Feed]:
+    """The same trigger on units, and the uniqueness of their symbols, checked at the commit."""
+    strict.operator.connection.execute("""
+        drop trigger refuse on data.units;
+        create constraint trigger refuse after insert or update or delete on data.units deferrable initially deferred
+            for each row execute function data.refuse();
+        alter table data.units add constraint one_symbol unique (company_id, symbol) deferrable initially deferred;
+    """)
+    yield strict
+    strict.operator.connection.execute("alter table data.units drop constraint one_symbol")
+
+
+@pytest.mark.parametrize("count", [4, 2_000])  # small and large
+@pytest.mark.parametrize(("atomic", "state"), [(False, "partial"), ("batch", "failed"), (True, "failed")])
+def test_what_the_commit_would_refuse_fails_its_records_in_a_dry_run_too(late: Feed, atomic: Any, state: str, count: int) -> None:
+    document = {"@atomic": atomic, "units": units(count, {1})}
+    document["units"][2] |= {"symbol": "s"}
+    document["units"][3] |= {"symbol": "s"}
+    reports = [late.send(document, dry_run=True), late.send(document)]
+    for report in reports:
+        assert report["state"] == state
+        assert errors(report) == [("units[1]", "invalid_value"), ("units[3]", "already_exists")], report["errors"]
+    assert counts(reports[0]) == counts(reports[1])
+    stored = [int(code) for (code,) in late.rows("units", "code", order="code")]
+    assert stored == ([n for n in range(count) if n not in (1, 3)] if state == "partial" else [])
+
+
+def test_deletes_and_mass_updates_that_the_commit_would_refuse_fail_their_records(late: Feed) -> None:
+    late.good(units=[{"code": "A", "name": "precious"}, {"code": "B", "name": "b"}])
+    deletes = [{"@operation": "delete", "code": "A"}, {"@operation": "delete", "code": "B"}]
+    for name, kept in (("refused", 2), ("precious", 1)):
+        update = [{"@operation": "update", "@where": "code = 'B'", "name": "refused"}] if name == "refused" else deletes
+        report = late.send({"@atomic": False, "units": update})
+        assert errors(report) == [("units[0]", "invalid_value")]
+        assert len(late.rows("units", "code")) == kept
+
+
+def test_what_is_right_at_the_end_may_be_wrong_before(late: Feed) -> None:
+    late.good(units=[{"code": "A", "name": "a", "symbol": "x"}, {"code": "B", "name": "b", "symbol": "y"}])
+    assert late.good(units=[{"code": "A", "symbol": "y"}, {"code": "B", "symbol": "x"}]) == {"units": {"updated": 2}}
+    assert late.rows("units", "symbol", order="code") == [("y",), ("x",)]
+
+
+def test_the_constraints_of_the_callers_transaction_stay_deferred(late: Feed) -> None:
+    for refused, state in ((set(), "completed"), ({0}, "failed")):
+        for is_dry in (True, False):
+            with psycopg.connect(late.url) as session:
+                session.execute("select bds.set_context(%s)", (late.company,))
+                document = Jsonb({"units": units(2, refused)})
+                row = session.execute(
+                    "select bds.import_document(%s, %s, dry_run => %s)", (late.company, document, is_dry)
+                ).fetchone()
+                assert row and row[0]["state"] == state
+                session.execute("insert into data.units (code, name, symbol) values ('Y', 'y', 'z'), ('Z', 'z', 'z')")
+                session.execute("delete from data.units where code in ('Y', 'Z')")

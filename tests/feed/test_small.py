@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 from collections.abc import Callable, Iterator
 from threading import Thread
 from typing import Any
@@ -160,6 +161,23 @@ def test_a_value_that_fits_into_no_page_is_imported(session: Session) -> None:
     report = session.send({"products": [{"code": "P", "price": 2}]})
     assert report["entities"]["products"]["updated"] == 1
     assert session.feed.rows("products", "description", "price") == [(LONG + "y", 2)]
+
+
+def test_a_stored_value_that_fits_into_no_page_does_not_fail_a_mass_update(session: Session) -> None:
+    noise = random.Random(1).randbytes(15_000).hex()  # which compression leaves too long
+    products = [{"code": "P", "name": "p", "description": noise}, {"code": "Q", "name": "q"}]
+    assert session.send({"products": products})["state"] == "completed"
+    for condition, updated in (("code = 'P'", 1), ("active = true or code = 'P'", 1)):
+        report = session.send({"products": [{"@operation": "update", "@where": condition, "active": False}]})
+        assert (report["state"], counts(report)["products"]["updated"]) == ("completed", updated), report["errors"]
+    assert session.feed.rows("products", "description", "active") == [(noise, False), (None, False)]
+
+
+def test_a_key_that_is_too_long_for_its_index_fails_only_its_record(session: Session) -> None:
+    long = random.Random(1).randbytes(2_500).hex()
+    report = session.send({"@atomic": False, "units": [{"code": long, "name": "n"}, {"code": "B", "name": "b"}]})
+    assert errors(report) == [("units[0]", "invalid_value")]
+    assert session.feed.rows("units", "code") == [("B",)]
 
 
 def test_an_import_that_has_to_wait_is_listed(session: Session) -> None:

@@ -1474,6 +1474,36 @@ key bigint, level int
 
 ---- functions of imports of orderItems
 
+bds_import."check_claims_orderItems"(bds.imports,text[],boolean,boolean) returns void language plpgsql
+begin
+    if true then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        with claimed as materialized (
+            select m.ordinal, k.key
+            from pg_temp."map_orderItems" m
+            -- a delete by an id that no row has claims the id
+            cross join lateral (
+                select coalesce(m.target, bds_feed.lookup_id(m.id))
+            ) as k (key)
+            where k.key is not null
+                and (not m.is_new or m.phase = 3 and not m.failed)
+        )
+        select 'orderItems', d.ordinal, null, 'duplicate_record',
+            'an earlier record of this document names the same row'
+        from (
+            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
+            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
+        ) d
+        where d.n > 1 and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
+        );
+        if found then
+            update pg_temp."map_orderItems" m set failed = true  -- at once: no lookup may find it
+            from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+        end if;
+    end if;
+end
+
 bds_import."check_keys_orderItems"(bds.imports,text[],boolean,boolean) returns void language plpgsql
 begin
     if not $3 then
@@ -1493,29 +1523,8 @@ begin
         update pg_temp."map_orderItems" m set failed = true  -- at once: other records may then have its unique values
         from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = m.ordinal and m.id is not null;
     end if;
-    if not exists (select from pg_temp."map_orderItems" m offset 1) then
-        return;  -- one record has no duplicate
-    end if;
-    if true then
-        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        with claimed as materialized (
-            select m.ordinal, m.target as key from pg_temp."map_orderItems" m
-            where m.target is not null
-                and not m.is_new
-        )
-        select 'orderItems', d.ordinal, null, 'duplicate_record',
-            'an earlier record of this document names the same row'
-        from (
-            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
-            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
-        ) d
-        where d.n > 1 and not exists (
-            select from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
-        );
-        if found then
-            update pg_temp."map_orderItems" m set failed = true  -- at once: no lookup may find it
-            from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
-        end if;
+    if exists (select from pg_temp."map_orderItems" m offset 1) then  -- one record has no duplicate
+        perform bds_import."check_claims_orderItems"(import, $2, $3, $4);
     end if;
 end
 
@@ -1596,7 +1605,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.description as description, d.quantity as quantity, d.price as price, d.order_id as order_id, d.product_id as product_id) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -1610,7 +1619,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.description as description, d.quantity as quantity, d.price as price, d.order_id as order_id, d.product_id as product_id) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2288,6 +2297,9 @@ from (
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
     -- the unique fields of a mass update are values to write
     left join lateral (select ) as n on s."@where" is null
+    cross join lateral (
+        select
+    ) as o
     offset 0
 ) s
 left join data.order_items by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"

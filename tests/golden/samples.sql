@@ -2248,6 +2248,63 @@ staged_samples
 
 ---- functions of imports of samples
 
+bds_import.check_claims_samples(bds.imports,text[],boolean,boolean) returns void language plpgsql
+begin
+    if true then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        with claimed as materialized (
+            select m.ordinal, k.key
+            from pg_temp."map_samples" m
+            -- a delete by an id that no row has claims the id
+            cross join lateral (
+                select coalesce(m.target, bds_feed.lookup_id(m.id))
+            ) as k (key)
+            where k.key is not null
+                and (not m.is_new or m.phase = 3 and not m.failed)
+        )
+        select 'samples', d.ordinal, null, 'duplicate_record',
+            'an earlier record of this document names the same row'
+        from (
+            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
+            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
+        ) d
+        where d.n > 1 and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
+        );
+        if found then
+            update pg_temp."map_samples" m set failed = true  -- at once: no lookup may find it
+            from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+        end if;
+    end if;
+    if ('code' = any ($2) or '@id' = any ($2)) and (not $3 or $4 or '@operation' = any ($2)) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        with claimed as materialized (
+            select m.ordinal, k.key
+            from pg_temp."map_samples" m
+            -- a delete by an id that no row has claims the id
+            cross join lateral (
+                select m.key_code
+            ) as k (key)
+            where k.key is not null
+                and (not m.failed or m.is_new and m.id_kind = 'code' and m.key_code::text = bds_feed.lookup_value(m.id))
+                and (m.is_new or not $3)
+        )
+        select 'samples', d.ordinal, 'code', 'duplicate_record',
+            'an earlier record of this document names the same row'
+        from (
+            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
+            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
+        ) d
+        where d.n > 1 and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
+        );
+        if found then
+            update pg_temp."map_samples" m set failed = true  -- at once: no lookup may find it
+            from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
+        end if;
+    end if;
+end
+
 bds_import.check_keys_samples(bds.imports,text[],boolean,boolean) returns void language plpgsql
 begin
     if not $3 then
@@ -2272,52 +2329,8 @@ begin
         update pg_temp."map_samples" m set failed = true  -- at once: other records may then have its unique values
         from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and m.id is not null;
     end if;
-    if not exists (select from pg_temp."map_samples" m offset 1) then
-        return;  -- one record has no duplicate
-    end if;
-    if true then
-        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        with claimed as materialized (
-            select m.ordinal, m.target as key from pg_temp."map_samples" m
-            where m.target is not null
-                and not m.is_new
-        )
-        select 'samples', d.ordinal, null, 'duplicate_record',
-            'an earlier record of this document names the same row'
-        from (
-            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
-            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
-        ) d
-        where d.n > 1 and not exists (
-            select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
-        );
-        if found then
-            update pg_temp."map_samples" m set failed = true  -- at once: no lookup may find it
-            from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
-        end if;
-    end if;
-    if ('code' = any ($2) or '@id' = any ($2)) and (not $3 or $4 or '@operation' = any ($2)) then
-        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        with claimed as materialized (
-            select m.ordinal, m.key_code as key from pg_temp."map_samples" m
-            where m.key_code is not null
-                -- a delete by id claims no other unique value
-                and (not m.failed or m.is_new and m.id_kind = 'code' and m.key_code::text = bds_feed.lookup_value(m.id))
-                and (m.phase <> 3 or m.id is null) and (m.is_new or not $3)
-        )
-        select 'samples', d.ordinal, 'code', 'duplicate_record',
-            'an earlier record of this document names the same row'
-        from (
-            select c.ordinal, row_number() over (partition by c.key order by c.ordinal) as n from claimed c
-            where c.key in (select o.key from claimed o group by o.key having count(*) > 1)
-        ) d
-        where d.n > 1 and not exists (
-            select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = d.ordinal and e.code = 'duplicate_record'
-        );
-        if found then
-            update pg_temp."map_samples" m set failed = true  -- at once: no lookup may find it
-            from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.code = 'duplicate_record';
-        end if;
+    if exists (select from pg_temp."map_samples" m offset 1) then  -- one record has no duplicate
+        perform bds_import."check_claims_samples"(import, $2, $3, $4);
     end if;
 end
 
@@ -2366,7 +2379,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2380,7 +2393,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2394,7 +2407,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2408,7 +2421,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2422,7 +2435,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2436,7 +2449,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2450,7 +2463,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2464,7 +2477,7 @@ begin
                 from (select import.company_id as company_id, d.id, d.code as code, d.words as words, d.short as short, d.padded as padded, d.mood::data.mood as mood, d.feeling::data.feeling as feeling, d.small as small, d.whole as whole, d.long as long, d.amount as amount, d.free as free, d.single as single, d.double as double, d.flag as flag, d.day as day, d.clock as clock, d.at as at, d.span as span, d.key as key, d.octets as octets, d.document as document, d.level as level) as row_to_be
             );
     exception when others then  -- the rule raises for a record: the writing finds which
-        if not bds_feed.is_fault_of_rows(sqlstate) then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
             raise;
         end if;
     end;
@@ -2474,19 +2487,6 @@ bds_import.check_samples(text[]) returns void language plpgsql
 begin
     if $1 && '{@operation,@where}' then
         perform bds_import."check_operations_samples"();
-    end if;
-    if '@id' = any ($1) then
-        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        select 'samples', m.ordinal, v.field, 'invalid_value',
-            format('expected the value of the id, which matches no row: %s', left(m.id, 100))
-        from pg_temp."map_samples" m
-        cross join lateral (select bds_feed.lookup_value(m.id)) as l (value)
-        cross join lateral (values
-            ('code', m.key_code <> l.value)
-        ) as v (field, is_wrong)
-        where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
-            select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.field = v.field
-        );
     end if;
     -- a record whose lookup finds no row is not new, and a refused value is not missing
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -2500,6 +2500,19 @@ begin
         select from pg_temp.feed_errors e
         where e.entity = 'samples' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
     );
+    if '@id' = any ($1) then
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'samples', m.ordinal, v.field, 'invalid_value',
+            format('expected the value of the id, which matches no row: %s', left(m.id, 100))
+        from pg_temp."map_samples" m
+        cross join lateral (select bds_feed.lookup_value(m.id)) as l (value)
+        cross join lateral (values
+            ('code', m.key_code is distinct from l.value)
+        ) as v (field, is_wrong)
+        where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
+            select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.field = v.field
+        );
+    end if;
 end
 
 bds_import.check_undo_samples(text) returns void language plpgsql
@@ -3094,13 +3107,20 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
 from (
     select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
         l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
-        , coalesce(n."code", case when l.kind = 'code' then l.value end) as "@key_code"
-        , case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "@find_code"
+        -- a delete uses only what identifies it; null clears the field by whose value the lookup has found the row
+        , case
+            when s."@operation" = 'delete' then o."code"
+            when s."code" is distinct from e'\x01' then coalesce(n."code", o."code")
+        end as "@key_code"
+        , o."code" as "@find_code"
     from pg_temp."staged_samples" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
     -- the unique fields of a mass update are values to write
     left join lateral (select bds_feed.staged_text(s."code") as "code") as n on s."@where" is null
+    cross join lateral (
+        select case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "code"
+    ) as o
     offset 0
 ) s
 left join data.samples "by_code" on ('code' = any ($2) or '@id' = any ($2)) and "by_code".company_id = (select $1) and "by_code".code = s."@find_code"
@@ -3147,13 +3167,20 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
 from (
     select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
         l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
-        , coalesce(n."code", case when l.kind = 'code' then l.value end) as "@key_code"
-        , case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "@find_code"
+        -- a delete uses only what identifies it; null clears the field by whose value the lookup has found the row
+        , case
+            when s."@operation" = 'delete' then o."code"
+            when s."code" is distinct from e'\x01' then coalesce(n."code", o."code")
+        end as "@key_code"
+        , o."code" as "@find_code"
     from pg_temp."staged_samples" s
     cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
     -- the unique fields of a mass update are values to write
     left join lateral (select bds_feed.staged_text(s."code") as "code") as n on s."@where" is null
+    cross join lateral (
+        select case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "code"
+    ) as o
     offset 0
 ) s
 left join data.samples t on t.company_id = (select $1) and t.code = s."@find_code"
