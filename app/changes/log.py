@@ -46,8 +46,12 @@ OF_KIND: LiteralString = """
         (select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = %s)
 """
 FIRST: LiteralString = """
-    select bds.first_change(%s), max(extract(epoch from p.begun_at)::text), max(p.generation)
-    from bds.company_positions p where p.company_id = %s
+    select f.id, max(extract(epoch from p.begun_at)::text), max(p.generation),
+        -- what is before a gap, for a page without a lower bound
+        f.id > 1 and %s and exists (select from bds.changes c where c.company_id = f.company_id and c.id < f.id)
+    from (select p.company_id, bds.first_change(p.company_id) as id from (select %s::text as company_id) p offset 0) f
+    left join bds.company_positions p on p.company_id = f.company_id
+    group by f.company_id, f.id
 """
 
 
@@ -97,11 +101,13 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
     """
     given, rest = split(params, ("generation",))
     require_generation(given.get("generation"))
-    query = log_query(database.catalog, rest)
-    lowest = _lowest(query.filter)
-    kind = _kind(query)
+    return await _read(database, company, log_query(database.catalog, rest))
+
+
+async def _read(database: Database, company: str, asked: Query) -> Answer:
+    lowest, kind = _lowest(asked.filter), _kind(asked)
     async with database.session(company) as connection:
-        query, position = await _found(connection, company, query, kind) if kind else (query, None)
+        query, position = await _found(connection, company, asked, kind) if kind else (asked, None)
         months = await _months_of_page(connection, company, query, lowest if kind is None else _lowest(query.filter))
         query = between(query, months.since, months.until)
         statement = listing(query, company, RECORDS)
@@ -109,11 +115,14 @@ async def read_changes(database: Database, company: str, params: Sequence[tuple[
         if position is not None:
             answer = answer._replace(position=position)
         # Read again after the page: a month may have gone before the page was read, as one may have come back after it.
-        row = await (await connection.execute(FIRST, (company, company))).fetchone()
+        row = await (await connection.execute(FIRST, (lowest is None, company))).fetchone()
     assert row is not None
-    first, begun, generation = row
+    first, begun, generation, has_earlier = row
     if lowest is not None:
         require_change_kept(lowest, max(first, months.first), "filter")
+    elif has_earlier:
+        kept = Comparison(0, "bool", "ge", ID_COLUMN, Constant(0, "int8", str(first)), False)
+        return await _read(database, company, replace(asked, filter=Junction(0, "bool", "and", (*_parts(asked.filter), kept))))
     return answer._replace(first=first, begun=begun or "", generation=generation)
 
 

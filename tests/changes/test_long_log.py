@@ -72,3 +72,27 @@ def test_a_page_by_id_reads_the_months_from_that_id_on(database_url: str, operat
             [months] = planned
             expected = [name for name in every if oldest <= name <= newest]
             assert sorted(months) == expected, query
+
+
+@NO_MONTHS
+def test_a_page_without_a_lower_bound_begins_after_a_gap_in_the_log(database_url: str, operator: Operator) -> None:
+    operator.company("demo")
+    for code in range(9):
+        operator.write("demo", "insert into data.units (code, name) values (%s, 'x')", (str(code),))
+    for month, ids in (("2020_01", (1, 2, 3)), ("2020_02", (4, 5))):
+        age(operator, month, f"id in {ids}")
+    operator.connection.execute("alter table bds.change_log detach partition bds.change_log_2020_02")
+    key = operator.key("demo")
+    with running(database_url, company=None) as service:
+        for query, ids in (
+            ("", [6, 7, 8, 9]),
+            ("limit=2", [6, 7]),
+            ("sort=-id", [9, 8, 7, 6]),
+            ("filter=id < 8", [6, 7]),
+            ("filter=operation = 'create' or id = 2", [6, 7, 8, 9]),
+            ("filter=operation = 'create'", [6, 7, 8, 9]),
+        ):
+            reply = service.ask(f"/c/demo/changes?{quote(query, safe='=&')}", key=key)
+            assert [each["id"] for each in reply.json["data"]] == ids, query
+        reply = service.ask("/c/demo/changes?filter=id%20>%200", key=key)
+        assert (reply.status, reply.json["firstId"]) == (410, 6)
