@@ -235,4 +235,5 @@ $function$;
 comment on function bds.erase(text, text, bigint, text[]) is
     'Removes the old values of a row''s columns (API names) from the change log, its archive, detached months that are still in '
     'schema bds, errors of imports and dry runs of undos: they read as null from then on. bds.erasures records what was erased, '
-    'when and by whom. The row itself is not changed: change or delete it first. Returns the number of records that had such a value';
+    'when and by whom. The row itself is not changed: change or delete it first. Returns the number of records that had such a '
+    'value';
