@@ -165,9 +165,11 @@ def forge_signature(ledger: Ledger) -> str:
 
 
 def see_another_past(ledger: Ledger) -> str:
-    n, seen = next((n, s) for n, s in enumerate(ledger.seen) if s.company == COMPANY and s.entity == "units" and s.rows)
-    ledger.seen[n] = dataclasses.replace(seen, rows={id: row | {"name": "other"} for id, row in seen.rows.items()})
-    return f"at version {seen.version}: name is"
+    columns = {"units": "name", "products": "name", "orders": "status"}  # whichever a reader has seen
+    n, seen = next((n, s) for n, s in enumerate(ledger.seen) if s.company == COMPANY and s.entity in columns and s.rows)
+    column = columns[seen.entity]
+    ledger.seen[n] = dataclasses.replace(seen, rows={id: row | {column: "other"} for id, row in seen.rows.items()})
+    return f"at version {seen.version}: {column} is"
 
 
 IN_DATABASE: tuple[Callable[[Connection, Facts], str], ...] = (
