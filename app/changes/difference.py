@@ -123,10 +123,9 @@ def _asked(entity: Entity, given: Mapping[str, str]) -> Difference:
     order = given.get("sort", "version")
     if order not in ORDERS:
         raise QueryError(f"sort: expected version or rowId, got {order!r}", target="sort")
-    given_after = given.get("after")
-    after = None if given_after is None else read_id(given_after)
-    if after is None and given_after is not None:
-        raise QueryError(f"after: expected the {order} of the last record, got {given_after!r}", target="after")
+    after = read_id(given["after"]) if "after" in given else None
+    if after is None and "after" in given:
+        raise QueryError(f"after: expected the {order} of the last record, got {given['after']!r}", target="after")
     limit = read_limit(given.get("limit"), DEFAULT_LIMIT)
     return Difference(entity, order=order, after=after, limit=limit)
 

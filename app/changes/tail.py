@@ -220,9 +220,12 @@ class Tail:
         conditions = {}
         for filter in self._filters:
             try:
-                conditions[filter] = condition(self._database.catalog, filter)
+                found = condition(self._database.catalog, filter)
             except QueryError:  # which a client gets when it connects again
                 for follower in self.followers:
                     if follower.filter == filter:
                         follower.end()
-        return {filter: each for filter, each in conditions.items() if each}
+            else:
+                if found:
+                    conditions[filter] = found
+        return conditions

@@ -87,7 +87,7 @@ as $$
     end;
 $$;
 comment on function bds_past.model_time(text, bigint) is
-    'The time at which what was registered is of a version: that of its change; of version 0 that of the company''s begin';
+    'The time whose registered entities and columns a version has: that of its change; for version 0 the begin of the company';
 
 create function bds_past.is_registered(company text, entity text, version bigint)
     returns boolean

@@ -208,7 +208,7 @@ exception when others then
 end
 $$;
 comment on function bds_feed.fire_deferred(bds.imports) is
-    'Runs the deferred triggers and checks of what was written; BDF03 if one refuses a row';
+    'Runs the deferred triggers and checks of the written rows; raises BDF03 if one refuses a row';
 
 create function bds_feed.count_rows(import bds.imports)
     returns jsonb

@@ -9,15 +9,7 @@ declare
     this record;
     odd  jsonb;
 begin
-    begin
-        -- deferred triggers and checks run now, so that what they do is compared
-        set constraints all immediate;
-    exception when others then
-        if not bds_feed.is_fault_of_rows(import, sqlstate) then
-            raise;
-        end if;
-        raise exception using errcode = 'BDF03', message = 'what waited for the end is refused';
-    end;
+    perform bds_feed.fire_deferred(import);  -- so that what deferred triggers do is compared
     if bds_revert.odd_rows(import.company_id) is null then
         return;
     end if;

@@ -223,10 +223,13 @@ select q.hook_id, count(*) from q group by q.hook_id
         'target', case when is_replay then '$10' else 'h.id' end,
         'matches', case
             when has_filters then
-                '(select jsonb_agg(jsonb_build_object(''id'', h.id, ''shape'', f.shape, ''values'', f."values")) as hooks'
-                ' from h join bds.hook_filters f on f.company_id = $1 and f.hook_id = h.id and f.entity = $2 and f.shape = any ($8)'
-                ') i cross join lateral bds_webhooks.match_filters($7, $1, $3, $4, $5, i.hooks) m '
-                'join c on c.id = m.change_id join h on h.id = m.hook_id'
+                $from$(
+        select jsonb_agg(jsonb_build_object('id', h.id, 'shape', f.shape, 'values', f."values")) as hooks
+        from h join bds.hook_filters f on f.company_id = $1 and f.hook_id = h.id and f.entity = $2 and f.shape = any ($8)
+    ) i
+    cross join lateral bds_webhooks.match_filters($7, $1, $3, $4, $5, i.hooks) m
+    join c on c.id = m.change_id
+    join h on h.id = m.hook_id$from$
             else 'c join h on h.filter is null'
         end
     );

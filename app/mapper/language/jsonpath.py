@@ -74,7 +74,7 @@ def plain(path: Query) -> tuple[str, ...] | None:
 
 
 def container(path: Query) -> Query:
-    """The path of what contains the elements that a path selects: without filters, indexes, slices and wildcards at its end."""
+    """The path of the value that contains the elements of a path: it ends before filters, indexes, slices and wildcards."""
     segments = list(path.segments)
     while segments and isinstance(segments[-1], JSONPathChildSegment):
         if any(isinstance(selector, NameSelector) for selector in segments[-1].selectors):

@@ -73,7 +73,7 @@ def depth(text: str) -> int:
 
 
 def containers(text: str) -> list[str]:
-    """The paths of what contains the elements of a path, one for each alternative; none for .//name, which may be anywhere."""
+    """The paths of the elements that contain those of a path, one for each alternative; none for .//name, found anywhere."""
     found: list[str] = []
     start, depth, cut, sign = 0, 0, 0, ""  # of the alternative; of brackets; of its last / or //
     for _, token, offset in [*_tokens(text), ("sign", "|", len(text))]:

@@ -20,7 +20,7 @@ from app.mapper.sources.names import listed
 from app.mapper.sources.xml_values import XmlElement, local_name
 
 NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
-OPERATION = "operation"  # the attribute of a record in an export of what changed
+OPERATION = "operation"  # an attribute of records in an export of changes
 
 Layout = dict[str, "Layout"]  # names of elements, with those inside them; empty: of a record
 
@@ -32,7 +32,7 @@ class ExportedRecords:
     block: Block
 
     def make(self, node: XmlElement) -> dict[str, Any]:
-        """Make a record with its children.  Raises ServiceError for what is no field."""
+        """Make a record with its children.  Raises ServiceError for an element, an attribute or a text that is not a field."""
         return _record(self.block, node.element)
 
 

@@ -118,7 +118,7 @@ class WhereChecker(Checker):
     def of_row(self, test: Expression, named: Column, path: tuple[Navigation, ...]) -> Expression:
         """The test whether a row is the one that is named by a field, or another one, as a row is whose field is null.
 
-        Without the reference there is no row: the test is then false, or true inside of `not`, so that neither matches.
+        Rows without the reference never match: for them the test is false, or true if it stands inside `not`.
         """
         if not isinstance(test, Comparison | Membership) or named.field.required or (path and not named.path):
             return test
