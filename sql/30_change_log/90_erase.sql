@@ -118,30 +118,35 @@ as $function$
 $function$;
 comment on function bds_change_log.erase_quotes(text, text[]) is 'Empties errors of imports that quote any of these values';
 
+create function bds_change_log.nulled(state jsonb, names text[])
+    returns jsonb
+    language sql
+    immutable
+    return case jsonb_typeof(state)
+        when 'object' then
+            state || (select coalesce(jsonb_object_agg(n, null), '{}') from unnest(names) n where state ? n)
+        else state
+    end;
+comment on function bds_change_log.nulled(jsonb, text[]) is 'The values of a row, with null in place of those of some columns';
+
 create function bds_change_log.erase_previews(company text, entity text, id bigint, columns text[])
     returns void
     language sql
 as $$
     update bds.imports i set preview = (
         select jsonb_agg(
-            p.row || case
-                when p.row ->> 'row' = format('%s/%s', entity, erase_previews.id) then (
-                    select jsonb_object_agg(e.name, e.was || e.nulls)
-                    from (
-                        select v.key as name, v.value as was, (
-                            select coalesce(jsonb_object_agg(c, null), '{}')
-                            from unnest(bds_change_log.names_then(entity, columns, i.started_at)) c
-                            where v.value ? c
-                        ) as nulls
-                        from jsonb_each(p.row) v
-                        where v.key in ('old', 'new') and jsonb_typeof(v.value) = 'object'
-                    ) e
-                )
-                else '{}'
+            case p.row ->> 'row'
+                when format('%s/%s', entity, erase_previews.id) then
+                    p.row || jsonb_build_object(
+                        'old', bds_change_log.nulled(p.row -> 'old', n.names),
+                        'new', bds_change_log.nulled(p.row -> 'new', n.names)
+                    )
+                else p.row
             end
             order by p.number
         )
         from jsonb_array_elements(i.preview) with ordinality p (row, number)
+        cross join bds_change_log.names_then(entity, columns, i.started_at) n (names)
     )
     where i.company_id = company
         and i.preview @> jsonb_build_array(jsonb_build_object('row', format('%s/%s', entity, erase_previews.id)))
