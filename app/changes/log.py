@@ -122,7 +122,7 @@ async def _read(database: Database, company: str, asked: Query) -> Answer:
         require_change_kept(lowest, max(first, months.first), "filter")
     elif has_earlier:
         kept = Comparison(0, "bool", "ge", ID_COLUMN, Constant(0, "int8", str(first)), False)
-        return await _read(database, company, replace(asked, filter=Junction(0, "bool", "and", (*_parts(asked.filter), kept))))
+        return await _read(database, company, _restricted(asked, kept))
     return answer._replace(first=first, begun=begun or "", generation=generation)
 
 
@@ -167,7 +167,12 @@ async def _found(connection: Session, company: str, query: Query, kind: Kind) ->
     assert row is not None
     ids, position = row
     found = Membership(0, "bool", ID_COLUMN, "int8", tuple(map(str, ids or [0])), False)
-    return replace(query, filter=Junction(0, "bool", "and", (*_parts(query.filter), found))), position
+    return _restricted(query, found), position
+
+
+def _restricted(query: Query, *conditions: Expression) -> Query:
+    """The query with further conditions."""
+    return replace(query, filter=Junction(0, "bool", "and", (*_parts(query.filter), *conditions)))
 
 
 def _parts(condition: Expression | None) -> tuple[Expression, ...]:
@@ -189,8 +194,7 @@ def between(query: Query, since: str | None, until: str | None) -> Query:
     created = Column(0, "timestamptz", (), CHANGES.fields["createdAt"])
     bounds: tuple[tuple[Literal["ge", "lt"], str | None], ...] = (("ge", since), ("lt", until))
     parts = [Comparison(0, "bool", how, created, Constant(0, "timestamptz", month), False) for how, month in bounds if month]
-    given = (query.filter,) if query.filter else ()
-    return replace(query, filter=Junction(0, "bool", "and", (*given, *parts))) if parts else query
+    return _restricted(query, *parts) if parts else query
 
 
 async def find_months(connection: Session, company: str, lowest: int, beyond: int | None) -> Months:
