@@ -16,7 +16,7 @@ import logging
 import re
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, cast
 
 import psycopg
@@ -202,6 +202,13 @@ async def end_connections(connections: Callable[[], Iterable[Any]]) -> None:
                 await asyncio.sleep(LOOK)
 
 
+async def flush(connections: Sequence[Connection], timeout: float) -> None:
+    """Wait until what was written to connections that close is sent: what their clients have not taken ends with the event loop."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout):
+            await asyncio.gather(*(each.lost.wait() for each in connections))
+
+
 @contextlib.asynccontextmanager
 async def serving(
     database: Database,
@@ -239,10 +246,12 @@ async def serving(
     try:
         yield sockets[0].getsockname()[:2]
     finally:
-        imports_end = loop.time() + GRACE - REPORT
+        end = loop.time() + GRACE
         await acceptor.close()
         await end_connections(lambda: manager.connections)
-        await asyncio.gather(runner.cleanup(), stop_imports(imports_end - loop.time()))
+        ending = [each for each in manager.connections if isinstance(each, Connection)]
+        await asyncio.gather(runner.cleanup(), stop_imports(end - REPORT - loop.time()))
+        await flush(ending, end - loop.time())
 
 
 async def run(

@@ -7,6 +7,7 @@ import http.client
 import json
 import logging
 import socket
+import time
 
 import pytest
 from aiohttp import web
@@ -184,6 +185,33 @@ def test_a_running_response_is_finished_when_the_service_stops(database_url: str
             service.stop()
             wait_until(lambda: not accepts(service))
             assert len(json.loads(response.read())["value"]) == 30000
+
+
+def test_the_end_of_an_answer_that_waits_in_memory_is_sent_before_the_service_ends(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler has ended; neither the system nor the client takes what it wrote."""
+    made = Connection.connection_made
+
+    def with_little_space(connection: Connection, transport: asyncio.BaseTransport) -> None:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        made(connection, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", with_little_space)
+    monkeypatch.setattr(server, "LAST", 0.05)
+    with running(database_url) as service:
+        service.operator.write(
+            "demo",
+            "insert into data.units (company_id, code, name) select 'demo', g, repeat('x', 200) from generate_series(1, 200) g",
+        )
+        with service.connect(receive_buffer=4096) as client:
+            client.sendall(service.request("/units"))
+            response = http.client.HTTPResponse(client)
+            response.begin()
+            service.stop()
+            wait_until(lambda: not accepts(service))
+            time.sleep(1)  # in which a service that does not wait ends
+            assert len(json.loads(response.read())["value"]) == 200
 
 
 def test_a_client_that_takes_its_connection_as_open_when_the_service_stops_is_answered_and_told(
