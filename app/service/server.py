@@ -16,7 +16,7 @@ import logging
 import re
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
 import psycopg
@@ -202,11 +202,17 @@ async def end_connections(connections: Callable[[], Iterable[Any]]) -> None:
                 await asyncio.sleep(LOOK)
 
 
-async def flush(connections: Sequence[Connection], timeout: float) -> None:
-    """Wait until what was written to connections that close is sent: what their clients have not taken ends with the event loop."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout):
-            await asyncio.gather(*(each.lost.wait() for each in connections))
+async def end_serving(acceptor: Acceptor, manager: web.Server, runner: web.AppRunner) -> None:
+    """Accept no more; return when running requests and imports have ended and their answers are sent, or after GRACE."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + GRACE
+    await acceptor.close()
+    await end_connections(lambda: manager.connections)
+    ending = [each for each in manager.connections if isinstance(each, Connection)]
+    await asyncio.gather(runner.cleanup(), stop_imports(end - REPORT - loop.time()))
+    with contextlib.suppress(TimeoutError):  # what clients have not taken of their answers ends with the event loop
+        async with asyncio.timeout_at(end):
+            await asyncio.gather(*(each.lost.wait() for each in ending))
 
 
 @contextlib.asynccontextmanager
@@ -246,12 +252,7 @@ async def serving(
     try:
         yield sockets[0].getsockname()[:2]
     finally:
-        end = loop.time() + GRACE
-        await acceptor.close()
-        await end_connections(lambda: manager.connections)
-        ending = [each for each in manager.connections if isinstance(each, Connection)]
-        await asyncio.gather(runner.cleanup(), stop_imports(end - REPORT - loop.time()))
-        await flush(ending, end - loop.time())
+        await end_serving(acceptor, manager, runner)
 
 
 async def run(
