@@ -192,6 +192,7 @@ class Move:
         if not self._replication.exists():
             self._replication.end()
             self._delete_rows(self._target)
+            self._known_header = None
             with self._target.transaction():
                 self._target.execute("select bds_operation.await_company(%s)", (exact_json.dumps(self._header()),))
             self._replication.publish()
@@ -221,9 +222,13 @@ class Move:
                     )
                 time.sleep(COPY_POLL)
             if self._has_caught_up(CATCH_UP * 2**number):
-                self._say("caught up")
-                return
-            self._stay()
+                if self._replication.exists():
+                    self._say("caught up")
+                    return
+                self._stay()
+                self._copy()
+            else:
+                self._stay()
         raise ServiceError("busy", f"the rest does not reach {self._target_name} in time: try --resume later")
 
     def _leave(self, window: float) -> bool:

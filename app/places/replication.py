@@ -60,8 +60,14 @@ class Replication:
         return "bds_move_" + hashlib.sha256(self.company.encode()).hexdigest()[:16]
 
     def exists(self) -> bool:
-        """Whether subscription and slot exist; a slot may be lost, if the target was away for long."""
-        return self._is_subscribed() and self._slot() is not None
+        """Whether it carries all that moves now.
+
+        A slot may be lost, if the target was away for long; a table may have been registered since the publication was made.
+        """
+        if not self._is_subscribed() or self._slot() is None:
+            return False
+        row = self.owner.execute("select bds_operation.is_published(%s)", (self.name,)).fetchone()
+        return row == (True,)
 
     def publish(self) -> None:
         self.owner.execute("select bds_operation.publish(%s, %s)", (self.company, self.name))

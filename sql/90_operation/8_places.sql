@@ -56,6 +56,22 @@ $$;
 comment on function bds_operation.moved_tables() is
     'The tables whose rows are replicated when a company moves: companies and keys are known at home, the clock arrives last';
 
+create function bds_operation.published_tables(out table_name regclass, out columns text[])
+    returns setof record
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select t.table_name, case when exists (
+        -- numbers are the target's own; generated columns are computed there
+        select from pg_attribute a
+        where a.attrelid = t.table_name and a.attnum > 0 and not a.attisdropped and a.attname <> all (t.columns)
+    ) then t.columns end
+    from bds_operation.moved_tables() t;
+$$;
+comment on function bds_operation.published_tables() is
+    'What is replicated when a company moves; columns: of a table of which others are not, else null';
+
 create function bds_operation.publish(company text, publication name)
     returns void
     language plpgsql
@@ -83,26 +99,40 @@ begin
             select string_agg(
                 format(
                     '%s%s where (company_id = %L)', t.table_name,
-                    -- numbers are the target's own; generated columns are computed there
-                    case when exists (
-                        select from pg_attribute a
-                        where a.attrelid = t.table_name and a.attnum > 0 and not a.attisdropped and a.attname <> all (t.columns)
-                    ) then (
-                        select format(' (%s)', string_agg(quote_ident(c), ', ' order by n))
-                        from unnest(t.columns) with ordinality u (c, n)
-                    )
-                    else '' end,
+                    ' (' || (select string_agg(quote_ident(c), ', ' order by n) from unnest(t.columns) with ordinality u (c, n)) || ')',
                     company
                 ),
                 ', '
             )
-            from bds_operation.moved_tables() t
+            from bds_operation.published_tables() t
         )
     );
 end
 $$;
 comment on function bds_operation.publish(text, name) is
     'At the source: a publication of the company''s rows. Raises BD004 for a table whose rows replication could not find';
+
+create function bds_operation.is_published(publication name)
+    returns boolean
+    language sql
+    stable
+    set search_path = pg_catalog, pg_temp
+as $$
+    select not exists (
+        select from bds_operation.published_tables() t
+        where not exists (
+            select from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
+            where p.pubname = publication and r.prrelid = t.table_name and (
+                select array_agg(a.attname::text order by a.attname)
+                from pg_attribute a
+                where a.attrelid = t.table_name and a.attnum = any (r.prattrs)
+            ) is not distinct from (select array_agg(c order by c) from unnest(t.columns) c)
+        )
+    );
+$$;
+comment on function bds_operation.is_published(name) is
+    'At the source: whether a publication has all tables and columns that move now, as one has not that was made before a table was '
+    'registered';
 
 create function bds_operation.await_company(header jsonb)
     returns void
