@@ -42,8 +42,17 @@ def drain_place(options: argparse.Namespace, config: Config) -> int:
         rebalance.rebalance(urls, stdio.message)
         return 0
     for company in administration.find_residents(urls, options.name):
-        # home is left alone unless it is named: it has the accounts of all
-        _bring(urls, company, options.to or administration.choose(urls, company, but=(options.name, HOME)))
+        with Move.of(urls, company, lambda _: None, stdio.message) as move:
+            if move.leads_to(options.name):
+                stdio.message(f"{company} stays at {move.place}")
+                move.abort()
+            elif move.phase:
+                stdio.message(f"{company} goes on")
+                move.resume()
+            place = move.place
+        if place == options.name:
+            # home is left alone unless it is named: it has the accounts of all
+            _bring(urls, company, options.to or administration.choose(urls, company, but=(options.name, HOME)))
     return 0
 
 

@@ -24,7 +24,7 @@ SETTING: LiteralString = "select set_config(%s, %s, false)"
 RESIDENTS: LiteralString = """
     select c.id
     from bds.companies c left join bds.directory d on d.company_id = c.id
-    where coalesce(d.place, 'home') = %(name)s or d.source = %(name)s
+    where coalesce(d.place, 'home') = %(name)s or d.source = %(name)s or d.target = %(name)s
     order by c.id
 """
 

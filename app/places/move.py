@@ -137,6 +137,10 @@ class Move:
         self._home.execute(NOTE, (self._company, self._source_name, None, None, None))
         self._say("aborted")
 
+    def leads_to(self, place: str) -> bool:
+        """Whether the company would live at a place, and does not yet."""
+        return self.phase in ("copying", "departing") and self._target_name == place
+
     def _run(self) -> None:
         if self.phase == "departing" and not (self._has_arrived() or self._replication.exists()):
             self._stay()
@@ -251,7 +255,8 @@ class Move:
                 return True
             except psycopg.Error as error:
                 if error.sqlstate not in ("BD004", "55P03"):  # an import is under way, another writer has the turn
-                    self._note("copying")
+                    if not self._source.broken:  # else its commit may have been done
+                        self._note("copying")
                     raise
             if time.monotonic() > deadline:
                 self._note("copying")

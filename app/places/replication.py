@@ -26,15 +26,23 @@ READY: LiteralString = """
             r.srrelid::regclass::text, case when r.srsubstate in ('i', 'd') then coalesce(p.tuples_processed, 0) end), '{}')
     from pg_subscription u join pg_subscription_rel r on r.srsubid = u.oid left join pg_stat_subscription_stats s on s.subid = u.oid
     left join pg_stat_progress_copy p on p.datname = current_database() and p.relid = r.srrelid
-    where u.subname = %s
+    where u.subname = %s and u.subdbid = (select d.oid from pg_database d where d.datname = current_database())
 """
 TABLES: LiteralString = "select t.table_name::text from bds_operation.moved_tables() t"
 SLOT: LiteralString = """
     select coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn), 0)::int8, s.confirmed_flush_lsn >= %s::pg_lsn
-    from pg_replication_slots s where s.slot_name = %s and s.wal_status is distinct from 'lost'
+    from pg_replication_slots s
+    where s.slot_name = %s and s.database = current_database() and s.wal_status is distinct from 'lost'
 """
-EXISTS: LiteralString = "select from pg_subscription where subname = %s"
-WORKERS: LiteralString = "select pid from pg_stat_subscription where subname = %s and pid is not null"
+# of this database: other services of the cluster may move companies of the same id
+SUBSCRIPTION: LiteralString = """
+    select u.oid from pg_subscription u
+    where u.subname = %s and u.subdbid = (select d.oid from pg_database d where d.datname = current_database())
+"""
+WORKERS: LiteralString = f"select s.pid from pg_stat_subscription s where s.subid = ({SUBSCRIPTION}) and s.pid is not null"
+DROP_SLOT: LiteralString = """
+    select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s and database = current_database()
+"""
 SUBSCRIBE: LiteralString = (
     "create subscription {name} connection {url} publication {name}"
     " with (create_slot = false, slot_name = {name}, synchronous_commit = local)"
@@ -95,8 +103,7 @@ class Replication:
             self._alter("alter subscription {} disable")
             self._alter("drop subscription {}")
         self.owner.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(self.name)))
-        slots = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s"
-        self.source.execute(slots, (self.name,))
+        self.source.execute(DROP_SLOT, (self.name,))
 
     def wait_for_rows(self, near: int, look: float, show: Callable[[str], None]) -> None:
         """Wait until all rows are copied, and less than `near` bytes are missing.
@@ -161,7 +168,7 @@ class Replication:
         return (int(row[0]), bool(row[1])) if row else None
 
     def _is_subscribed(self) -> bool:
-        return self.target.execute(EXISTS, (self.name,)).fetchone() is not None
+        return self.target.execute(SUBSCRIPTION, (self.name,)).fetchone() is not None
 
     def _alter(self, statement: LiteralString) -> None:
         self.target.execute(sql.SQL(statement).format(sql.Identifier(self.name)))

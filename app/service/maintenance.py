@@ -15,7 +15,9 @@ from app.database.servers.place import Place
 log = logging.getLogger("bds.maintenance")
 
 INTERVAL = 5.0  # seconds between two runs
-MAINTAIN: LiteralString = "select step, problem from bds.maintain(make_interval(secs => %s)) where problem is not null"
+MAINTAIN: LiteralString = "select step, problem from bds.maintain(make_interval(secs => %s))"
+# by itself, too: the maintenance before may take minutes for a month that expires
+REAP: LiteralString = "select 'end dead imports', null::text from bds.reap_imports()"
 
 
 async def run_maintenance(database: Database, interval: float = INTERVAL) -> None:
@@ -24,12 +26,17 @@ async def run_maintenance(database: Database, interval: float = INTERVAL) -> Non
 
 
 async def _run(place: Place, kept: float | None, interval: float) -> None:
+    await asyncio.gather(_repeat(place, interval, MAINTAIN, kept), _repeat(place, interval, REAP))
+
+
+async def _repeat(place: Place, interval: float, statement: LiteralString, *values: float | None) -> None:
+    """Run a statement, whose rows are (step, problem), every `interval` seconds, forever."""
     while True:
         try:
             async with place.service() as connection:
-                cursor = await connection.execute(MAINTAIN, (kept,))
-                for step, problem in await cursor.fetchall():
-                    log.warning("maintenance: %s: %s", step, problem)
+                for step, problem in await (await connection.execute(statement, values)).fetchall():
+                    if problem:
+                        log.warning("maintenance: %s: %s", step, problem)
         except psycopg.Error as error:
             log.warning("maintenance failed: %s", type(error).__name__)
         except Exception:

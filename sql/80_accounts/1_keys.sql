@@ -123,7 +123,11 @@ create or replace function bds_service.note_use(key_id uuid)
     set search_path = pg_catalog, pg_temp
 as $$
     update bds.api_keys k set last_used_at = clock_timestamp()
-    where k.id = key_id and k.last_used_at > clock_timestamp() - interval '1 minute' is not true;
+    where k.id = (
+        select u.id from bds.api_keys u
+        where u.id = key_id and u.last_used_at > clock_timestamp() - interval '1 minute' is not true
+        for no key update skip locked  -- who has the row deletes a company, which takes long
+    );
 $$;
 comment on function bds_service.note_use(uuid) is
     'Records the use of a key, at most once a minute, so that a busy key is not written at each request';

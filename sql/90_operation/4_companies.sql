@@ -118,6 +118,21 @@ $$;
 comment on function bds_operation.require_no_import(text) is
     'Raises BD004 while an import of a company is under way; call it with the company''s turn, without which further ones begin';
 
+create function bds_operation.require_no_move(company text)
+    returns void
+    language plpgsql
+    stable
+as $$
+begin
+    if exists (select from bds.directory d where d.company_id = company and d.phase is not null) then
+        raise exception using
+            errcode = 'BD004', message = format('company %L is being moved', company),
+            hint = format('first: bds company move %1$s --resume, or bds company move %1$s --abort', company);
+    end if;
+end
+$$;
+comment on function bds_operation.require_no_move(text) is 'At home: raises BD004 while a company is being moved';
+
 create function bds_operation.close_company(company text)
     returns void
     language plpgsql
@@ -131,6 +146,7 @@ begin
         perform bds.lock_company(company);
     end if;
     perform 1 from bds.companies c where c.id = company for update;
+    perform bds_operation.require_no_move(company);  -- one that has begun since; none does from here on
     -- Rows that others are inserting cannot be seen yet.  A session that inserts rows of hooks holds one of these locks, see
     -- 60_webhooks/6_queue.
     perform from (select 1 from bds.hooks h where h.company_id = company order by h.id for update) locked;
@@ -171,11 +187,7 @@ begin
     if (select s.place = 'home' from bds.settings s) then
         perform bds_accounts.require_administrator('delete companies');
         select d.* into entry from bds.directory d where d.company_id = company for update;
-        if entry.phase is not null then
-            raise exception using
-                errcode = 'BD004', message = format('company %L is being moved', company),
-                hint = format('first: bds company move %1$s --resume, or bds company move %1$s --abort', company);
-        end if;
+        perform bds_operation.require_no_move(company);
         perform set_config('bds.release', seconds || ' ' || bds_operation.seal(p.secret, company, seconds), true)
         from bds.places p where p.name = entry.place and p.secret is not null;
     elsif not bds.is_operator() and not coalesce(

@@ -207,6 +207,10 @@ begin
         perform set_config('bds.company', company, true);
         perform bds.lock_company(company);
         perform bds_operation.require_no_import(company);
+        -- the target knows nothing of a promotion here after which the company was not written
+        perform bds_change_log.begin_generation(company, c.last_id)
+        from bds.clocks c
+        where c.company_id = company and c.timeline <> bds_change_log.timeline();
         now_at := clock_timestamp();
         update bds.clocks c set departed_at = now_at, transaction_id = null where c.company_id = company;
     end if;

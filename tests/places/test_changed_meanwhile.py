@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import psycopg
 import pytest
 
 from app.database.servers.directory import HOME
-from app.errors import ServiceError
 from app.places.move import Move
 from tests.database.aging import age, maintain
 from tests.places.conftest import COMPANY, Places
+from tests.service.serving import wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -76,3 +79,90 @@ def test_a_column_that_is_added_to_a_table_with_generated_ones_arrives(pair: Pla
 
     pair.move("west", say=say)
     assert pair.west.rows("select code, loud, width from data.units") == [("A", "A", 7)]
+
+
+def test_a_promotion_of_the_source_is_told_by_the_target(pair: Places) -> None:
+    """Also where nothing was written to the company between the promotion and the move."""
+    pair.company(HOME)
+    pair.home.write(COMPANY, "insert into data.units (code, name) values ('A', 'a')")
+    pair.home.connection.execute("update bds.clocks set timeline = timeline - 1")  # as if it were that of the former server
+    pair.move("west")
+    assert pair.west.rows("select generation, last_common_id from bds.generations order by 1") == [(1, 1), (2, None)]
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_a_departure_whose_commit_is_not_known_is_resumed_or_aborted(pair: Places, is_aborted: bool) -> None:
+    """The server commits and ends the session before it answers, as one does that waits for a standby."""
+    pair.company("west")
+    pair.west.write(COMPANY, "insert into data.units (code, name) values ('A', 'a')")
+    real = Move._limit_locks
+
+    def limit(move: Move, seconds: float) -> None:
+        real(move, seconds)
+        move._source.execute("select bds_operation.depart(%s)", (COMPANY,))
+        move._source.execute("commit")  # what the server did; the mover hears no answer
+        pid = move._source.info.backend_pid
+        pair.west.rows("select pg_terminate_backend(%s, 1000)", (pid,))
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(psycopg.OperationalError):
+        patch.setattr(Move, "_limit_locks", limit)
+        pair.move(HOME)
+    assert pair.writable() == [] and pair.directory() == ("west", "departing")
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        if is_aborted:
+            move.abort()
+        else:
+            move.resume()
+    assert pair.writable() == ["west" if is_aborted else HOME]
+
+
+def test_a_company_whose_move_begins_while_its_deletion_waits_is_not_deleted(pair: Places) -> None:
+    pair.company(HOME)
+    pair.home.write(COMPANY, "insert into data.units (code, name) values ('A', 'a')")
+    failures: list[psycopg.Error] = []
+
+    def delete() -> None:
+        with psycopg.connect(pair.urls[HOME], autocommit=True) as connection:
+            try:
+                connection.execute("select bds.delete_company(%s)", (COMPANY,))
+            except psycopg.Error as error:
+                failures.append(error)
+
+    with psycopg.connect(pair.urls[HOME]) as writer:
+        writer.execute("select bds.lock_company(%s)", (COMPANY,))
+        deleting = threading.Thread(target=delete)
+        deleting.start()
+        waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        wait_until(lambda: pair.home.rows(waiting) != [])
+        with pytest.raises(InterruptedError):
+            pair.move("west", say=interrupt_at("announced"))
+        writer.commit()
+        deleting.join()
+    assert [error.sqlstate for error in failures] == ["BD004"] and "is being moved" in str(failures[0])
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        move.resume()
+    assert pair.writable() == ["west"]
+
+
+def test_no_month_is_archived_while_a_company_is_copied(pair: Places) -> None:
+    pair.company(HOME)
+    pair.home.write(COMPANY, "insert into data.units (code, name) values ('A', 'a')")
+    age(pair.home, "2019_01")
+    pair.home.connection.execute("select bds.set_retention('1 year', archive => true)")
+    archived = "select count(*) from bds.change_archive"
+    with pytest.raises(InterruptedError):
+        pair.move("west", say=interrupt_at("subscribed"))
+    pair.home.rows("select from bds.maintain()")
+    assert pair.home.rows(archived) == [(0,)]
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        move.abort()
+    maintain(pair.home)
+    assert pair.home.rows(archived) == [(1,)]
+
+
+def interrupt_at(step: str) -> Callable[[str], None]:
+    def say(name: str) -> None:
+        if name == step:
+            raise InterruptedError
+
+    return say
