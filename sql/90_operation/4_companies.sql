@@ -153,18 +153,25 @@ begin
     perform 1 from bds.hook_positions p where p.company_id = company for update;
     perform from (select 1 from bds.hook_states s where s.company_id = company order by s.hook_id for update) locked;
     perform bds_operation.require_no_import(company);
-    perform pg_notify('bds_keys', k.id::text) from bds.api_keys k where company = any (k.companies);
-    update bds.api_keys k set companies = array_remove(k.companies, company)
-    where company = any (k.companies) and not k.companies <@ array[company];
-    delete from bds.users u where u.companies <@ array[company] and not u.is_administrator;
-    update bds.users u set companies = array_remove(u.companies, company) where company = any (u.companies);
     perform pg_notify('bds_hooks', company);
     perform bds_audit.note_deletion(company);
 end
 $$;
 comment on function bds_operation.close_company(text) is
-    'Takes a company''s turn and keeps everybody from adding to it; removes it from keys and users, and users of it alone unless '
-    'they are administrators; notes the deletion in the audit';
+    'Takes a company''s turn and keeps everybody from adding to it; notes the deletion in the audit';
+
+create function bds_operation.revoke_access(company text)
+    returns void
+    language sql
+as $$
+    select pg_notify('bds_keys', k.id::text) from bds.api_keys k where company = any (k.companies);
+    update bds.api_keys k set companies = array_remove(k.companies, company)
+    where company = any (k.companies) and not k.companies <@ array[company];
+    delete from bds.users u where u.companies <@ array[company] and not u.is_administrator;
+    update bds.users u set companies = array_remove(u.companies, company) where company = any (u.companies);
+$$;
+comment on function bds_operation.revoke_access(text) is
+    'Removes a company from keys and users, and users of it alone unless they are administrators';
 
 create function bds_operation.seal(secret uuid, company text, at bigint)
     returns text
@@ -275,13 +282,16 @@ begin
             return next;
         end if;
     end loop;
+    if is_silent then
+        perform set_config('session_replication_role', triggers, true);
+    end if;
+    if was_known then
+        perform bds_operation.revoke_access(company);  -- at last: logins wait for these rows
+    end if;
     -- its records go with it, and those of sessions for whose rows this one has waited
     delete from bds.audit_pending p where p.chain = company;
     delete from bds.company_audit a where a.company_id = company;
     perform set_config('bds.company', coalesce(context, ''), true);
-    if is_silent then
-        perform set_config('session_replication_role', triggers, true);
-    end if;
     if not is_known then
         raise exception using
             errcode = 'BD002', message = format('no such company: %s', coalesce(quote_literal(company), 'null'));

@@ -60,7 +60,6 @@ create function bds_operation.published_tables(out table_name regclass, out colu
     returns setof record
     language sql
     stable
-    set search_path = pg_catalog, pg_temp
 as $$
     select t.table_name, case when exists (
         -- numbers are the target's own; generated columns are computed there
@@ -99,7 +98,10 @@ begin
             select string_agg(
                 format(
                     '%s%s where (company_id = %L)', t.table_name,
-                    ' (' || (select string_agg(quote_ident(c), ', ' order by n) from unnest(t.columns) with ordinality u (c, n)) || ')',
+                    (
+                        select ' (' || string_agg(quote_ident(c), ', ' order by n) || ')'
+                        from unnest(t.columns) with ordinality u (c, n)
+                    ),
                     company
                 ),
                 ', '
@@ -131,8 +133,8 @@ as $$
     );
 $$;
 comment on function bds_operation.is_published(name) is
-    'At the source: whether a publication has all tables and columns that move now, as one has not that was made before a table was '
-    'registered';
+    'At the source: whether a publication has all tables and columns that move now; one that was made before a table was '
+    'registered has not';
 
 create function bds_operation.await_company(header jsonb)
     returns void

@@ -18,6 +18,7 @@ from app.config import Config
 from app.database.database import Database
 from app.errors import ServiceError
 from tests.conftest import Operator
+from tests.service.serving import ANSWER
 
 
 def basic(user: str, password: str) -> str:
@@ -271,5 +272,11 @@ def test_the_last_use_of_a_key_is_recorded_to_the_minute(operator: Operator, dat
             opened.clear_cache()
             assert await identify(opened, key)
             assert operator.rows("select last_used_at >= %s from bds.api_keys", first[0]) == [(True,)]
+            operator.rows("update bds.api_keys set last_used_at = last_used_at - interval '1 minute' returning 1")
+            with psycopg.connect(database_url) as other:  # deletes a company, which takes long
+                other.execute("update bds.api_keys set companies = companies")
+                opened.clear_cache()
+                async with asyncio.timeout(ANSWER):
+                    assert await identify(opened, key), "it waits for nobody"
 
     asyncio.run(check())

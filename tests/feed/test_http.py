@@ -402,15 +402,26 @@ def test_a_cancel_needs_no_import_thread(service: Service, monkeypatch: pytest.M
 
 
 def test_maintenance_goes_on_after_a_failed_step(service: Service) -> None:
-    service.operator.connection.execute("alter function bds_change_log.make_months(int) rename to renamed")
+    last = 'select max(p.name::text collate "C") from bds_change_log.partitions() p'
+    [(month,)] = service.operator.rows(last)
+    service.operator.connection.execute("alter function bds_change_log.count_change_sets() rename to renamed")
     try:
-        service.operator.write("demo", "select bds.import_begin('demo')")
+        service.operator.connection.execute(f"drop table bds.{month}".encode())
+        wait_until(lambda: service.operator.rows(last) == [(month,)])
+    finally:
+        service.operator.connection.execute("alter function bds_change_log.renamed() rename to count_change_sets")
+
+
+def test_dead_imports_are_ended_while_maintenance_is_busy(service: Service) -> None:
+    """As it is for minutes with a month of a large company that expires; an import of a killed process ends meanwhile."""
+    service.operator.write("demo", "select bds.import_begin('demo')")
+    with psycopg.connect(service.operator.connection.info.dsn) as busy:
+        while not busy.execute("select from bds.maintain()").fetchall():
+            busy.rollback()  # the service's own is under way
         service.operator.connection.execute(
             "update bds.imports set heartbeat_at = heartbeat_at - interval '1 hour' where finished_at is null"
         )
         wait_until(lambda: latest(service)["state"] == "failed")
-    finally:
-        service.operator.connection.execute("alter function bds_change_log.renamed(int) rename to make_months")
 
 
 def test_cancelling_an_unknown_import_is_not_found(service: Service) -> None:

@@ -236,6 +236,17 @@ def test_a_place_is_drained(pair: Places, bds: Any) -> None:
     assert bds("place", "drain", "east", "--end")[0] == 1
 
 
+def test_a_place_is_drained_of_companies_on_their_way_to_it(pair: Places, bds: Any) -> None:
+    pair.company(HOME)
+    pair.company(HOME, "other")
+    interrupt(pair, "copied")
+    interrupt(pair, "switched", company="other")
+    code, _, messages = bds("place", "drain", "west", "--to", HOME)
+    assert code == 0 and "demo stays at home" in messages and "other goes on" in messages and "other goes to home" in messages
+    assert pair.writable() == pair.writable("other") == [HOME]
+    assert pair.home.rows("select from bds.directory where phase is not null or target = 'west'") == []
+
+
 def test_home_serves_when_all_companies_live_elsewhere(pair: Places, bds: Any) -> None:
     for company in (COMPANY, "other"):
         pair.company(HOME, company)
