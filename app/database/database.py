@@ -34,6 +34,9 @@ log = logging.getLogger("bds.db")
 
 CHANNELS: tuple[LiteralString, ...] = ("bds_catalog", "bds_keys", "bds_places")
 MIGRATED: LiteralString = "select max(applied_at) > clock_timestamp() - interval '1 minute' from public.bds_migrations"
+REQUIRE_HERE: LiteralString = """
+    select coalesce(max(p.company_id), bds_service.refuse_absent(%s)) from bds.company_positions p where p.company_id = %s
+"""
 NAMES: LiteralString = "select coalesce(array_agg(name), '{}') from bds.entities"
 ASKED_EVERY = 0.1  # seconds between two questions whether entities were registered
 START = 2.0  # seconds to wait for places when the process starts
@@ -256,8 +259,18 @@ class Database:
         return self.place(company).readers.read(company, statement, values, **how)
 
     def session(self, company: str) -> AbstractAsyncContextManager[Session]:
-        """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it."""
-        return self.place(company).readers.session(company)
+        """A reader's connection for a few statements, bound to `company`; to a replica where the request allows it.
+
+        Raises psycopg.Error BD002 if the company does not live there.
+        """
+        return self._here(company, self.place(company).readers.session(company))
+
+    @contextlib.asynccontextmanager
+    async def _here(self, company: str, entered: AbstractAsyncContextManager[Session]) -> AsyncIterator[Session]:
+        async with entered as connection:
+            if len(self._places) > 1:  # it may have moved while this process was stopped or waited for the connection
+                await connection.execute(REQUIRE_HERE, (company, company))
+            yield connection
 
     async def meet(self, company: str) -> None:
         """Check what the current request demands of the log, where its work does not begin with a reader's connection.
@@ -275,7 +288,7 @@ class Database:
 
     def snapshot(self, company: str) -> AbstractAsyncContextManager[Session]:
         """The same as `session` in a transaction with one snapshot for all of its statements."""
-        return self.place(company).readers.session(company, Pool.snapshot)
+        return self._here(company, self.place(company).readers.session(company, Pool.snapshot))
 
     def service(self) -> AbstractAsyncContextManager[Session]:
         """A connection for accounts, bound to no company."""

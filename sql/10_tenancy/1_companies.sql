@@ -40,6 +40,20 @@ comment on function bds.require_company(text) is
     'Raises BD001 unless the session has named this company or acts as the operator, and BD002 if it is the operator and the '
     'company does not live here';
 
+create function bds_service.refuse_absent(company text)
+    returns text
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_impl.refuse_company(company);
+    return null;
+end
+$$;
+comment on function bds_service.refuse_absent(text) is
+    'Raises BD002, for a read that finds no clock of the company: it comes so late to a place that its rows are elsewhere already';
+
 -- change_set takes a uuid, or text, so that malformed text gets an error that names the argument
 create or replace function bds.set_context(company text, actor text default null, change_set anycompatible default null::uuid)
     returns void

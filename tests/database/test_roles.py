@@ -124,9 +124,9 @@ COLUMNS = {
 # functions that run with their owner's rights: all that lends a role what it has not itself
 DEFINERS = {
     "bds_analyst": "",
-    "bds_reader": "is_altered is_deep last_changes number_of ranges_with require_registered diff versions_between find_changes find_version set_range set_version version_of change_sets change_values authenticate count_changes count_rows first_change import_report row_at row_history rows_at match_filters log_head rows_where",
+    "bds_reader": "is_altered is_deep last_changes number_of ranges_with require_registered diff versions_between find_changes find_version set_range set_version version_of change_sets change_values authenticate count_changes count_rows first_change import_report row_at row_history rows_at match_filters log_head rows_where refuse_absent",
     "bds_writer": """end_request restore revert_range forget_version name_version diff versions_between find_changes find_version set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report
-        import_rows import_run import_stage lock_company log_head revert
+        import_rows import_run import_stage lock_company log_head refuse_absent revert
         row_at row_history rows_at set_context""",
     "bds_service": """answer_request audit claim_request end_request end_rest note_request replay_hook find_version forget_version name_version authenticate backlog begin_attempt begin_session count_wrong create_company create_hook create_key create_user delete_company delete_hook delete_mapper delete_user
         end_attempt end_session keep_secret keys_of lock_hook maintain note_use

@@ -186,6 +186,43 @@ def test_a_stale_process_writes_nothing_at_the_source(pair: Places, service: Ser
     assert pair.home.rows("select code from data.units") == []
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/odata/demo/units",
+        "/api/odata/demo/units/$count",
+        "/c/demo/units",
+        "/api/odata/demo/units?asof=1",
+        "/c/demo/units?since=1",
+        "/c/demo/changes",
+        "/c/demo/changes?filter=entity%20=%20'units'",
+        "/c/demo/units/1/history",
+        "/c/demo/changesets",
+        "/c/demo/diff?since=1",
+        "/c/demo",
+        "/api/demo/units?export=true&format=csv",
+        "/api/demo/units?export=true&format=csv&version=1",
+        "/api/demo/versions",
+        "/api/demo/imports",
+        "/c/demo/hooks",
+    ],
+)
+def test_a_read_that_comes_to_the_place_that_a_company_has_left_is_answered_where_it_is(
+    pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    async def deaf(*_: Any, **__: Any) -> None:
+        pass
+
+    assert unit(service, "A").status == unit(service, "B").status == 200
+    headers = {"Authorization": service.basic} if "odata" in path else {"X_API_Key": service.key}
+    before = service.ask(path, **headers)
+    monkeypatch.setattr("app.database.database.Database._read_place", deaf)
+    monkeypatch.setattr("app.database.database.Database._read_directory", deaf)
+    pair.move("west")
+    after = service.ask(path, **headers)
+    assert (before.status, after.status, after.body) == (200, 200, before.body)
+
+
 def test_a_process_that_has_not_heard_of_a_company_follows_it_where_it_is(
     pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

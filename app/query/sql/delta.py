@@ -25,11 +25,11 @@ def state(entity: str, company: Composable) -> Composed:
     Each bds.register writes the row of its entity, whose xmin then differs.
     """
     return SQL(
-        "select concat_ws(' ', coalesce(max(p.generation), 1), coalesce(max(extract(epoch from p.begun_at)), 0),"
+        "select concat_ws(' ', coalesce(max(p.generation)::text, {absent}), max(extract(epoch from p.begun_at)),"
         " coalesce((select e.xmin::text from bds.entities as e where e.name = {}), '0'),"
         " coalesce((select max(q.last_id) from bds.positions as q where q.company_id = {company}), 0))"
         " from bds.company_positions as p where p.company_id = {company}"
-    ).format(Literal(entity), company=company)
+    ).format(Literal(entity), company=company, absent=SQL("bds_service.refuse_absent({})").format(company))
 
 
 def changes(query: Query, company: str, style: Style, between: tuple[int, int], *, newest: bool) -> Statement:

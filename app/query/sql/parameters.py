@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import psycopg
 from psycopg.abc import AdaptContext
-from psycopg.sql import Composable, Composed, Literal
+from psycopg.sql import SQL, Composable, Composed, Literal
 
 Name = str | int  # a number is the index of a constant in Query.constants
 Value = str | list[str]
@@ -30,6 +30,7 @@ class Parameter(Composable):
 
 
 COMPANY = Parameter("company", "text")
+ABSENT = SQL("bds_service.refuse_absent({})").format(COMPANY)  # an error, in place of a value that each company has where it lives
 BASE = Parameter("base", "text")  # the URL of OData's service root
 
 

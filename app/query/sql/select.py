@@ -12,7 +12,7 @@ from app.query.check.query import Expansion, Query
 from app.query.check.tree import Expression, Order
 from app.query.sql.delta import state
 from app.query.sql.expressions import BY_CODE_POINT, NOTHING, Compiler
-from app.query.sql.parameters import COMPANY, LIMIT, PAGE, SKIP, TOP, page_parameter
+from app.query.sql.parameters import ABSENT, COMPANY, LIMIT, PAGE, SKIP, TOP, page_parameter
 from app.query.sql.rows import Style, Writer
 
 ALL = SQL("*")
@@ -138,7 +138,9 @@ class Select:
         if self.query.tracks:
             return state(self.query.entity.name, COMPANY)
         if "changes" in self.query.entities:
-            return SQL("select coalesce(max(p.last_id), 0) from bds.positions as p where p.company_id = {}").format(COMPANY)
+            return SQL("select coalesce(max(p.last_id), {}::int8) from bds.company_positions as p where p.company_id = {}").format(
+                ABSENT, COMPANY
+            )
         last = (SQL("(p.positions ->> {})::int8").format(Literal(entity)) for entity in self.query.entities)
         data = SQL("greatest(0, {})").format(SQL(", ").join(last))
         if self.expressions.past:
@@ -147,9 +149,9 @@ class Select:
                 " coalesce((select max(e.number) from bds.erasures as e where e.company_id = p.company_id), 0)"
             ).format()
         text = SQL(
-            "select coalesce(max(p.generation || '.' || extract(epoch from p.begun_at) || '.' || {}), '1')"
+            "select coalesce(max(p.generation || '.' || extract(epoch from p.begun_at) || '.' || {}), {})"
             " from bds.company_positions as p where p.company_id = {}"
-        ).format(data, COMPANY)
+        ).format(data, ABSENT, COMPANY)
         origin = self.query.origin
         if origin is None:
             return text
