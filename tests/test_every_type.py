@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import psycopg
 import pytest
@@ -356,12 +356,26 @@ def test_a_hook_filters_by_it(world: World, name: str) -> None:
 
 def test_pages_show_all_of_them(world: World) -> None:
     [(row,)] = world.feed.ask("select id from data.samples where code = 'R1'")
-    for path in ("/data/samples", f"/data/samples/{row}", f"/changes/samples/{row}", "/changes"):
+    for path in ("/data/samples", f"/data/samples/{row}", f"/changes/samples/{row}", "/changes", "/export?entity=samples"):
         page = world.anna.get(path)
         assert page.status == 200, page.reply.body
     text = world.anna.get(f"/data/samples/{row}").reply.body.decode()
     for name in ("mood", "span", "octets", "clock"):
         assert str(SAMPLES[name].plain[1]) in text.replace("&#43;", "+"), name
+
+
+@each_type
+@pytest.mark.parametrize("condition", ["code <> 'none'", "code ne 'none'"])
+def test_a_page_of_rows_narrows_by_it_where_the_language_of_the_condition_has_such_a_test(
+    world: World, name: str, condition: str
+) -> None:
+    shown = world.anna.get("/data/samples?" + urlencode({"filter": condition, "columns": ["code", name]}, doseq=True))
+    assert shown.status == 200, shown.reply.body
+    links = {code: shown.all(f"//tr[th='{code}']//a[@class='only']/@href") for code in ("R0", "R1", "empty")}
+    missing = {"span": ["R0", "R1", "empty"], "clock": ["R1"]}.get(name, []) if " ne " in condition else []
+    assert [code for code in links if not links[code]] == missing, "OData shows these values as other ones"
+    for code, [link] in ((code, found) for code, found in links.items() if found):
+        assert world.anna.get(link).all("//tbody/tr/th//text()") == [code]
 
 
 @each_type
