@@ -46,6 +46,7 @@ KEYS = """
     limit %s offset %s
 """
 CREATE = "select bds.create_key(%s, %s, %s, %s, %s, %s)"
+STRAYS = "select coalesce(array_agg(c.id order by c.id), '{}') from bds.companies c where c.id = any (%s) and c.tenant_id is distinct from %s"
 REVOKE = "select bds.revoke_key(k.id) from bds_service.keys_of(%s) k where k.id = %s and k.is_theirs"
 
 
@@ -77,11 +78,11 @@ async def create_key(
 ) -> str:
     """Create a key for some of a user's companies, or for a whole tenant of theirs; return it, which is never possible again.
 
-    Raises ServiceError: malformed_request about name, companies or scopes; forbidden.
+    tenant: companies beside it are of it.  Raises ServiceError: malformed_request about name, companies or scopes; forbidden.
     """
     _check(identity, name, companies, scopes, tenant)
-    if tenant is not None and tenant not in await whole_tenants(database, identity):
-        raise ServiceError("forbidden", "you have no access to every company of that tenant")
+    if tenant is not None:
+        await _check_tenant(database, identity, tenant, companies)
     key = make_key()
     values: tuple[Any, ...] = (hash_key(key), name, None if tenant else list(companies), tenant, list(scopes), expires_at)
     async with database.service() as connection, connection.transaction():
@@ -112,3 +113,13 @@ def _check(identity: Identity, name: str, companies: Sequence[str], scopes: Sequ
         raise ServiceError("malformed_request", "choose one company or more", target="companies")
     if not identity.companies.issuperset(companies):
         raise ServiceError("forbidden", "you have no access to one of those companies")
+
+
+async def _check_tenant(database: Database, identity: Identity, tenant: str, companies: Sequence[str]) -> None:
+    if tenant not in await whole_tenants(database, identity):
+        raise ServiceError("forbidden", "you have no access to every company of that tenant")
+    async with database.service() as connection:
+        row = await (await connection.execute(STRAYS, (list(companies), tenant))).fetchone()
+    if row and row[0]:
+        message = f"tenant {tenant} does not have {' and '.join(row[0])}: choose the tenant alone, or companies one by one"
+        raise ServiceError("malformed_request", message, target="companies")
