@@ -96,7 +96,7 @@ grant select (id, email, companies, is_administrator, created_at, last_login_at)
 grant execute on function
     bds_service.answer_request, bds_service.claim_request, bds_service.end_request, bds_service.note_request,
     bds_service.begin_attempt, bds_service.begin_session, bds_service.count_wrong, bds_service.end_attempt, bds_service.end_session,
-    bds_service.keep_secret, bds_service.note_use, bds_service.password_of, bds_service.session
+    bds_service.keep_secret, bds_service.note_use, bds_service.password_of, bds_service.replace_password, bds_service.session
     to bds_service;
 
 -- The worker: deliveries of every company -----------------------------------------------------------------------------------------

@@ -109,6 +109,26 @@ $$;
 comment on function bds.set_password(text, text) is
     'Sets a user''s password and ends every session and token of the user; false if there is no such user';
 
+create or replace function bds_service.replace_password(user_id uuid, password_hash text, new_hash text)
+    returns boolean
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_email text;
+begin
+    -- the hash that the old password was checked against: one that was replaced in the meantime stays
+    select u.email into found_email
+    from bds.users u
+    where u.id = replace_password.user_id and u.password_hash = replace_password.password_hash
+    for no key update;
+    return bds.set_password(found_email, new_hash);
+end
+$$;
+comment on function bds_service.replace_password(uuid, text, text) is
+    'Sets the password of a user whose old one matched this hash, as bds.set_password does; false if it was replaced in the meantime';
+
 create or replace function bds_service.password_of(email text, out user_id uuid, out password_hash text)
     returns setof record
     language sql

@@ -111,6 +111,7 @@ FUNCTIONS = (
     "bds.delete_user('a@b.c')",
     "bds.set_password('a@b.c', '')",
     "bds_service.password_of('a@b.c')",
+    "bds_service.replace_password(gen_random_uuid(), '', '')",
     "bds_service.begin_session(gen_random_uuid(), '', '1 h')",
     "bds_service.session(gen_random_uuid(), gen_random_uuid())",
     "bds_service.end_session(gen_random_uuid())",
