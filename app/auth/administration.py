@@ -115,9 +115,8 @@ async def create_company(
     database: Database, identity: Identity, company: str, tenant: str | None, *, place: str | None = None, mine: bool
 ) -> None:
     """Create a company; mine: the administrator gets access to it.  Raises ServiceError(conflict), psycopg.Error: BD004, BD005."""
-    access = (identity.email, sorted(identity.companies | {company}), True) if mine else None
     urls, session = database.urls(), identity.session
-    await in_daemon(lambda: administration.create_company(urls, company, tenant, place, session=session, access=access))
+    await in_daemon(lambda: administration.create_company(urls, company, tenant, place, session=session, is_joined=mine))
 
 
 async def delete_company(database: Database, identity: Identity, company: str) -> None:

@@ -25,6 +25,19 @@ comment on function bds_accounts.require_administrator(text) is
     'Raises BD001 unless the session acts as the operator, or has the id of an administrator''s session in bds.session, which no '
     'role of the service can read: it comes with the administrator''s request';
 
+create function bds_accounts.lock_users(email text)
+    returns void
+    language sql
+as $$
+    -- in one order, as a deletion of a company does
+    select from (
+        select 1 from bds.users u where u.is_administrator or u.email = bds_accounts.lower_case(lock_users.email)
+        order by u.id for no key update
+    ) locked;
+$$;
+comment on function bds_accounts.lock_users(text) is
+    'Locks the administrators and the user of an address: two that end each other''s administration at once would both succeed';
+
 create or replace function bds.create_user(email text, password_hash text, companies text[], is_administrator boolean default false)
     returns uuid
     language plpgsql
@@ -65,6 +78,7 @@ create or replace function bds.set_access(email text, companies text[], is_admin
     set search_path = pg_catalog, pg_temp
 as $$
 begin
+    perform bds_accounts.lock_users(email);
     perform bds_accounts.require_administrator('change users'), bds_accounts.require_companies(companies);
     update bds.users u set companies = set_access.companies, is_administrator = set_access.is_administrator
     where u.email = bds_accounts.lower_case(set_access.email);
@@ -76,12 +90,30 @@ $$;
 comment on function bds.set_access(text, text[], boolean) is
     'Sets the companies of a user, and whether it is an administrator, from the next request on; false if there is no such user';
 
+create or replace function bds_service.join_company(company text)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_accounts.require_administrator('join companies'), bds_accounts.require_companies(array[company]);
+    update bds.users u set companies = u.companies || company
+    from bds.sessions s
+    where s.id::text = current_setting('bds.session', true) and u.id = s.user_id and u.is_administrator
+        and company <> all (u.companies);
+end
+$$;
+comment on function bds_service.join_company(text) is
+    'Adds a company to those of the administrator whose session this is, whichever they are by now';
+
 create or replace function bds.delete_user(email text)
     returns boolean
     language sql
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+    select bds_accounts.lock_users(email);
     select bds_accounts.require_administrator('delete users');
     with gone as (
         delete from bds.users u where u.email = bds_accounts.lower_case(delete_user.email) returning u.id
