@@ -364,6 +364,21 @@ def test_pages_show_all_of_them(world: World) -> None:
         assert str(SAMPLES[name].plain[1]) in text.replace("&#43;", "+"), name
 
 
+def test_pages_show_and_add_numbers_of_any_length(world: World) -> None:
+    long, write = "1" + "0" * 5_000, world.service.operator.write
+    try:
+        for code, words, free in (("L1", "a", long), ("L2", "b", f"1{'0' * 40}.25"), ("L3", "c", "0.0000001")):
+            write("demo", f"insert into data.samples (code, words, free) values ('{code}', '{words}', {free})")
+        [(id,)] = world.feed.ask("select id from data.samples where code = 'L1'")
+        for path in ("/data/samples?columns=free", f"/data/samples/{id}", f"/changes/samples/{id}"):
+            page = world.anna.get(path)
+            assert page.status == 200 and long in page.text.replace(",", ""), path
+        groups = world.anna.get("/data/samples?" + urlencode({"filter": "code like 'L%'", "group": "words", "sum": "free"}))
+        assert groups.one("//tfoot/tr/td[3]").strip("\u2007").replace(",", "") == f"1{'0' * 40}.2500001"
+    finally:
+        write("demo", "delete from data.samples where code like 'L%%'")
+
+
 @each_type
 @pytest.mark.parametrize("condition", ["code <> 'none'", "code ne 'none'"])
 def test_a_page_of_rows_narrows_by_it_where_the_language_of_the_condition_has_such_a_test(
