@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
+from app.changes.rows import read_id
 from app.database.catalog import Entity, Field
 from app.query.check.moments import NAME, absolute
 from app.query.check.print_odata import Unprintable, filter_text
@@ -17,8 +17,6 @@ from app.web.conditions import checked
 from app.web.forms import Form
 from app.web.groups import Groups
 from app.web.page import PageRequest
-
-NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +134,19 @@ def search(entity: Entity, text: str) -> str:
     ]
     numbers = has_number(entity, text)
     if not names and not numbers:
-        return f"id = {text}" if NUMBER.fullmatch(text) else "id is null"  # no row
+        return "id is null" if read_id(text) is None else f"id = {text}"  # null: no row
     return " or ".join([*(f"{name} ilike {parse_where.quoted('%' + literal(text) + '%')}" for name in names), *numbers])
 
 
 def has_number(entity: Entity, text: str) -> list[str]:
     """The conditions that a text is a row's value of a unique field of whole numbers, each of which has an index."""
-    fields = [field for field in entity.alternate_keys if field.type in INTEGERS]
-    return [f"{field.name} = {text}" for field in fields if NUMBER.fullmatch(text) and _fits(int(text), field)]
+    number = read_id(text)
+    return [f"{field.name} = {number}" for field in entity.alternate_keys if number is not None and _fits(number, field)]
 
 
 def _fits(number: int, field: Field) -> bool:
-    limits = named(field.type).limits
-    return limits is not None and number <= limits[1]
+    limits = named(field.type).limits if field.type in INTEGERS else None
+    return limits is not None and limits[0] <= number <= limits[1]
 
 
 def literal(text: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from lxml import html
 
 from app.database.connections import connect, read_catalog
-from app.web.addresses import search
+from app.web.addresses import has_number, search
 from app.web.conditions import Condition
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
@@ -317,7 +317,13 @@ def test_a_text_is_searched_as_a_number_where_no_field_has_text(service: Service
     numbered = replace(
         items, fields={**without.fields, "number": replace(items.fields["id"], name="number", type="int2", unique=True)}
     )
-    assert [search(numbered, text) for text in ("902", "99999", "zzzz")] == ["number = 902", "id = 99999", "id is null"]
+    ends = ("-32768", "-32769", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "-0", "+1")
+    assert [search(numbered, text) for text in ("902", "99999", "zzzz", *ends)] == [
+        "number = 902", "id = 99999", "id is null",
+        "number = -32768", "id = -32769", "id = 9223372036854775807", "id = -9223372036854775808", *["id is null"] * 3,
+    ]  # fmt: skip
+    wide = replace(numbered, fields={**numbered.fields, "number": replace(numbered.fields["number"], type="int8")})
+    assert [has_number(wide, text) for text in ends[2:5]] == [[f"number = {ends[2]}"], [f"number = {ends[3]}"], []]
 
 
 def test_version_and_at_together_are_refused_and_a_wrong_moment_comes_before_a_missing_row(anna: Visitor) -> None:
