@@ -21,6 +21,7 @@ from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import administration
 from app.tasks import in_daemon
+from app.wire.urls import read_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,7 @@ async def list_users(database: Database, limit: int, offset: int) -> tuple[list[
 
 async def find_user(database: Database, id: str) -> User:
     """Return a user.  Raises ServiceError(not_found)."""
-    try:
-        found = await _users(database, uuid.UUID(id), 1, 0)
-    except ValueError:
-        found = []
+    found = await _users(database, read_id(id, "user"), 1, 0)
     if not found:
         raise ServiceError("not_found", f"no such user: {id}")
     return found[0]
@@ -156,7 +154,7 @@ async def delete_user(database: Database, identity: Identity, user: User) -> Non
     await _run(database, identity, "select bds.delete_user(%s)", (user.email,))
 
 
-async def _users(database: Database, id: uuid.UUID | None, limit: int, offset: int) -> list[User]:
+async def _users(database: Database, id: str | None, limit: int, offset: int) -> list[User]:
     async with database.service() as connection, connection.cursor(row_factory=class_row(User)) as cursor:
         await cursor.execute(USERS, (id, id, limit, offset))
         return await cursor.fetchall()

@@ -32,7 +32,7 @@ class Condition:
     is_odata: bool
 
     def narrowed(self, test: str) -> str | None:
-        """The condition as text, restricted by a test of /c, in the language in which it is written; None if that lacks the test."""
+        """The condition as text, restricted by a test of /c, in the language in which it is written; None if that lacks it."""
         try:
             more = self._translated(test)
         except Unprintable:

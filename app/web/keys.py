@@ -35,7 +35,7 @@ async def create(page: PageRequest) -> web.StreamResponse:
     companies = [each for each in form.all("companies") if not each.startswith(TENANT)]
     tenants = [each.removeprefix(TENANT) for each in form.all("companies") if each.startswith(TENANT)]
     if len(tenants) > 1:
-        form.add_problem("companies", "Choose one tenant, or companies one by one: a key is for all companies of one tenant at most")
+        form.add_problem("companies", "Choose one tenant, or companies one by one: a key is for one tenant at most")
     expires_at = read_expiry(form)
     if form.problems:
         return await list_page(page, form)

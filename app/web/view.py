@@ -117,7 +117,8 @@ def amount(text: str, places: int = 0) -> str:
     whole, point, rest = shown.partition(".")
     sign = whole[: whole.startswith("-")]
     padding = (POINT_SPACE if places and not point else "") + FIGURE_SPACE * (places - len(rest))
-    grouped = THOUSANDS.sub(r"\1,", whole.removeprefix("-")[::-1])[::-1]  # as text: Python reads whole numbers of 4,300 digits at most
+    # as text: Python reads whole numbers of 4,300 digits at most
+    grouped = THOUSANDS.sub(r"\1,", whole.removeprefix("-")[::-1])[::-1]
     return f"{sign}{grouped}{point}{rest}{padding}"
 
 

@@ -184,7 +184,9 @@ def test_the_service_administers_with_an_administrators_session_alone(
 
 def administrators(operator: Operator, *names: str) -> list[str]:
     """Sessions of new administrators."""
-    created = [operator.rows("select bds.create_user(%s, '$argon2id$1', '{}', true)", (f"{name}@example.com",))[0] for name in names]
+    created = [
+        operator.rows("select bds.create_user(%s, '$argon2id$1', '{}', true)", (f"{name}@example.com",))[0] for name in names
+    ]
     return [operator.rows("select bds_service.begin_session(%s, '$argon2id$1', '1 h')::text", user)[0][0] for user in created]
 
 
@@ -226,7 +228,11 @@ def test_a_company_that_an_administrator_creates_is_added_to_those_that_they_hav
             other.execute("select bds.set_access('anna@example.com', '{acme}', true)")
             urls = {HOME: database_url}
             creating = pool.submit(administration.create_company, urls, "new", None, HOME, session=session, is_joined=True)
-            wait_until(lambda: bool(operator.rows("select from pg_stat_activity where query ~ 'join_company' and wait_event_type = 'Lock'")))
+            wait_until(
+                lambda: bool(
+                    operator.rows("select from pg_stat_activity where query ~ 'join_company' and wait_event_type = 'Lock'")
+                )
+            )
         assert creating.result() == HOME
     assert operator.rows("select companies from bds.users") == [(["acme", "new"],)]
     administration.create_company(urls, "third", session=session, is_joined=True)

@@ -208,7 +208,9 @@ def test_the_audit_tells_an_administrator_who_did_what_in_which_request(boss: Vi
 
 def test_the_audit_shows_both_sides_of_a_value_that_was_set_or_removed(boss: Visitor, service: Service) -> None:
     key = bearer(service.operator.key("demo"))
-    hook = ask(service, "/c/demo/hooks", "POST", key, {"entity": "units", "url": "http://127.0.0.1:1/", "columns": ["code"]}).json["id"]
+    hook = ask(service, "/c/demo/hooks", "POST", key, {"entity": "units", "url": "http://127.0.0.1:1/", "columns": ["code"]}).json[
+        "id"
+    ]
     for columns in (None, ["name"]):
         assert ask(service, f"/c/demo/hooks/{hook}", "PATCH", key, {"columns": columns}).status == 200
     shown = boss.get("/audit?company=demo").all(f"//tr[td[@data-label='Object']='hook {hook}']//li[starts-with(., 'columns')]")

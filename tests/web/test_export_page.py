@@ -123,7 +123,10 @@ def test_the_preview_of_the_past_leads_to_now_with_the_whole_form(anna: Visitor)
     }  # fmt: skip
     past = form_of(anna, company="second", asof="0", **given)
     [now] = past.all("//section[@aria-label='The past']//a[.='Now']/@href")
-    assert parse_qs(urlsplit(now).query) == {"company": ["second"], **{name: each if isinstance(each, list) else [each] for name, each in given.items()}}
+    assert parse_qs(urlsplit(now).query) == {
+        "company": ["second"],
+        **{name: each if isinstance(each, list) else [each] for name, each in given.items()},
+    }
 
 
 def form_of(anna: Visitor, **fields: str | list[str]) -> Page:
