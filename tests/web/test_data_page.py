@@ -404,6 +404,11 @@ def test_rows_are_shown_as_of_a_version_or_a_time(anna: Visitor, service: Servic
         assert grouped.all("//table//tbody/tr") == ["C9 Old name 1"]
         for address in then.all("//input[starts-with(@id, 'address-')]/@value")[:2]:
             assert service.ask("/" + address.partition("://")[2].partition("/")[2], authorization=second(service)).status == 200
+    for text in (moment.replace("T", " "), moment.replace("Z", "+00:00")):
+        then = anna.get(f"/data/orders/{order}?" + urlencode({"company": "second", "asof": text}))
+        assert then.status == 200 and not set(then.one("//input[@id='address-1']/@value")) & {" ", "+"}, text
+        odata = then.one("//input[@id='address-1']/@value").partition("://")[2].partition("/")[2]
+        assert service.ask("/" + odata, authorization=second(service)).status == 200
     assert "3.00" not in anna.get(f"/data/orders/{order}?company=second").text
 
 
@@ -460,6 +465,8 @@ def test_moments_are_taken_as_people_and_as_programs_write_them(anna: Visitor, s
         {"filter": "price > 100 and category = 'code:FIX' or name like 'Product 1%'", "sort": "-price"},
         {"filter": "not (price <= 118 or category != 'code:FIX')", "columns": ["code", "category"]},
         {"q": "50%_", "sort": "category"},
+        {"filter": "price < 9", "sort": "-category,name", "columns": ["code", "category"]},
+        {"filter": "price < 9", "sort": "CATEGORY asc, price DESC"},
         {"filter": "category is null or price in (7, 8)", "q": "p"},
         {},
     ],
@@ -483,6 +490,12 @@ def test_what_is_shown_is_exported_and_read_over_odata(
     for path, member in ((odata, "value"), (rows, "data")):
         answer = service.ask("/" + path).json[member]
         assert [row["code"] for row in answer[:50]] == shown
+
+
+def test_a_sort_by_several_columns_is_turned_whole(anna: Visitor) -> None:
+    page = open_rows(anna, sort="-price,category,Name DESC")
+    assert page.one("//input[@id='address-odata']/@value").endswith("$orderby=price%20desc,categoryId,name%20desc")
+    assert anna.get(page.one("//a[.='Export…']/@href")).typed("orderby") == "price desc,categoryId,name desc"
 
 
 def test_a_condition_that_odata_lacks_says_so(anna: Visitor) -> None:

@@ -110,6 +110,9 @@ def test_a_change_set_is_undone_with_force_where_rows_conflict(anna: Visitor, se
 
 def test_changes_are_undone_from_one_on_all_or_those_of_an_actor(anna: Visitor, service: Service, log: list[int]) -> None:
     page = anna.get("/changes?company=demo&view=single")
+    after = "//button[.='Back to after this']"
+    assert page.tree.xpath(f"{line(log[3], log[3])}{after}") and not page.tree.xpath(f"//tbody/tr[1]{after}")
+    assert not anna.get("/changes?company=demo").tree.xpath(f"//tbody/tr[1]{after}"), "after the newest one nothing has changed"
     [(last,)] = service.operator.rows("select last_id from bds.clocks where company_id = 'demo'")
     dry = press(anna, page, "Undo from here on", line(log[3], log[3]))
     assert dry.one("//h1") == f"Undo of the changes after version {log[2]} up to version {last}"
