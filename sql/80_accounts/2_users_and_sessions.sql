@@ -159,7 +159,8 @@ begin
 end
 $$;
 comment on function bds_service.replace_password(uuid, text, text) is
-    'Sets the password of a user whose old one matched this hash, as bds.set_password does; false if it was replaced in the meantime';
+    'Sets the password of a user whose old one matched this hash, as bds.set_password does; false if it was replaced in the '
+    'meantime';
 
 create or replace function bds_service.password_of(email text, out user_id uuid, out password_hash text)
     returns setof record
