@@ -91,12 +91,13 @@ grant execute on function
 -- each asks for an administrator's session
 grant execute on function bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.set_access
     to bds_operator, bds_service;
+grant execute on function bds_service.join_company to bds_service;
 grant select on bds.companies to bds_operator, bds_service, bds_worker;
 grant select (id, email, companies, is_administrator, created_at, last_login_at) on bds.users to bds_operator, bds_service;
 grant execute on function
     bds_service.answer_request, bds_service.claim_request, bds_service.end_request, bds_service.note_request,
     bds_service.begin_attempt, bds_service.begin_session, bds_service.count_wrong, bds_service.end_attempt, bds_service.end_session,
-    bds_service.keep_secret, bds_service.note_use, bds_service.password_of, bds_service.session
+    bds_service.keep_secret, bds_service.note_use, bds_service.password_of, bds_service.replace_password, bds_service.session
     to bds_service;
 
 -- The worker: deliveries of every company -----------------------------------------------------------------------------------------

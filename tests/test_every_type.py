@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import psycopg
 import pytest
@@ -356,12 +356,41 @@ def test_a_hook_filters_by_it(world: World, name: str) -> None:
 
 def test_pages_show_all_of_them(world: World) -> None:
     [(row,)] = world.feed.ask("select id from data.samples where code = 'R1'")
-    for path in ("/data/samples", f"/data/samples/{row}", f"/changes/samples/{row}", "/changes"):
+    for path in ("/data/samples", f"/data/samples/{row}", f"/changes/samples/{row}", "/changes", "/export?entity=samples"):
         page = world.anna.get(path)
         assert page.status == 200, page.reply.body
     text = world.anna.get(f"/data/samples/{row}").reply.body.decode()
     for name in ("mood", "span", "octets", "clock"):
         assert str(SAMPLES[name].plain[1]) in text.replace("&#43;", "+"), name
+
+
+def test_pages_show_and_add_numbers_of_any_length(world: World) -> None:
+    long, write = "1" + "0" * 5_000, world.service.operator.write
+    try:
+        for code, words, free in (("L1", "a", long), ("L2", "b", f"1{'0' * 40}.25"), ("L3", "c", "0.0000001")):
+            write("demo", f"insert into data.samples (code, words, free) values ('{code}', '{words}', {free})")
+        [(id,)] = world.feed.ask("select id from data.samples where code = 'L1'")
+        for path in ("/data/samples?columns=free", f"/data/samples/{id}", f"/changes/samples/{id}"):
+            page = world.anna.get(path)
+            assert page.status == 200 and long in page.text.replace(",", ""), path
+        groups = world.anna.get("/data/samples?" + urlencode({"filter": "code like 'L%'", "group": "words", "sum": "free"}))
+        assert groups.one("//tfoot/tr/td[3]").strip("\u2007").replace(",", "") == f"1{'0' * 40}.2500001"
+    finally:
+        write("demo", "delete from data.samples where code like 'L%%'")
+
+
+@each_type
+@pytest.mark.parametrize("condition", ["code <> 'none'", "code ne 'none'"])
+def test_a_page_of_rows_narrows_by_it_where_the_language_of_the_condition_has_such_a_test(
+    world: World, name: str, condition: str
+) -> None:
+    shown = world.anna.get("/data/samples?" + urlencode({"filter": condition, "columns": ["code", name]}, doseq=True))
+    assert shown.status == 200, shown.reply.body
+    links = {code: shown.all(f"//tr[th='{code}']//a[@class='only']/@href") for code in ("R0", "R1", "empty")}
+    missing = {"span": ["R0", "R1", "empty"], "clock": ["R1"]}.get(name, []) if " ne " in condition else []
+    assert [code for code in links if not links[code]] == missing, "OData shows these values as other ones"
+    for code, [link] in ((code, found) for code, found in links.items() if found):
+        assert world.anna.get(link).all("//tbody/tr/th//text()") == [code]
 
 
 @each_type

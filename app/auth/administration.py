@@ -21,6 +21,7 @@ from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import administration
 from app.tasks import in_daemon
+from app.wire.urls import read_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,7 @@ async def list_users(database: Database, limit: int, offset: int) -> tuple[list[
 
 async def find_user(database: Database, id: str) -> User:
     """Return a user.  Raises ServiceError(not_found)."""
-    try:
-        found = await _users(database, uuid.UUID(id), 1, 0)
-    except ValueError:
-        found = []
+    found = await _users(database, read_id(id, "user"), 1, 0)
     if not found:
         raise ServiceError("not_found", f"no such user: {id}")
     return found[0]
@@ -115,9 +113,8 @@ async def create_company(
     database: Database, identity: Identity, company: str, tenant: str | None, *, place: str | None = None, mine: bool
 ) -> None:
     """Create a company; mine: the administrator gets access to it.  Raises ServiceError(conflict), psycopg.Error: BD004, BD005."""
-    access = (identity.email, sorted(identity.companies | {company}), True) if mine else None
     urls, session = database.urls(), identity.session
-    await in_daemon(lambda: administration.create_company(urls, company, tenant, place, session=session, access=access))
+    await in_daemon(lambda: administration.create_company(urls, company, tenant, place, session=session, is_joined=mine))
 
 
 async def delete_company(database: Database, identity: Identity, company: str) -> None:
@@ -157,7 +154,7 @@ async def delete_user(database: Database, identity: Identity, user: User) -> Non
     await _run(database, identity, "select bds.delete_user(%s)", (user.email,))
 
 
-async def _users(database: Database, id: uuid.UUID | None, limit: int, offset: int) -> list[User]:
+async def _users(database: Database, id: str | None, limit: int, offset: int) -> list[User]:
     async with database.service() as connection, connection.cursor(row_factory=class_row(User)) as cursor:
         await cursor.execute(USERS, (id, id, limit, offset))
         return await cursor.fetchall()

@@ -15,6 +15,7 @@ from app.auth.keys import check_key_name, hash_key, make_key
 from app.database.caller import tell
 from app.database.database import Database
 from app.errors import ServiceError
+from app.wire.urls import read_id
 
 State = Literal["valid", "expired", "revoked"]
 
@@ -46,6 +47,7 @@ KEYS = """
     limit %s offset %s
 """
 CREATE = "select bds.create_key(%s, %s, %s, %s, %s, %s)"
+STRAYS = "select c.id from bds.companies c where c.id = any (%s) and c.tenant_id is distinct from %s order by c.id"
 REVOKE = "select bds.revoke_key(k.id) from bds_service.keys_of(%s) k where k.id = %s and k.is_theirs"
 
 
@@ -77,11 +79,11 @@ async def create_key(
 ) -> str:
     """Create a key for some of a user's companies, or for a whole tenant of theirs; return it, which is never possible again.
 
-    Raises ServiceError: malformed_request about name, companies or scopes; forbidden.
+    tenant: companies beside it are of it.  Raises ServiceError: malformed_request about name, companies or scopes; forbidden.
     """
     _check(identity, name, companies, scopes, tenant)
-    if tenant is not None and tenant not in await whole_tenants(database, identity):
-        raise ServiceError("forbidden", "you have no access to every company of that tenant")
+    if tenant is not None:
+        await _check_tenant(database, identity, tenant, companies)
     key = make_key()
     values: tuple[Any, ...] = (hash_key(key), name, None if tenant else list(companies), tenant, list(scopes), expires_at)
     async with database.service() as connection, connection.transaction():
@@ -92,13 +94,10 @@ async def create_key(
 
 async def revoke_key(database: Database, identity: Identity, key_id: str) -> bool:
     """End a key that is only for companies of the user; false if it had ended before.  Raises ServiceError(not_found)."""
-    try:
-        parsed = uuid.UUID(key_id)
-    except ValueError:
-        raise ServiceError("not_found", f"no such key: {key_id}") from None
+    id = read_id(key_id, "key")
     async with database.service() as connection, connection.transaction():
         await tell(connection)
-        row = await (await connection.execute(REVOKE, (sorted(identity.companies), parsed))).fetchone()
+        row = await (await connection.execute(REVOKE, (sorted(identity.companies), id))).fetchone()
     if row is None:
         raise ServiceError("not_found", f"no such key that you may revoke: {key_id}")
     return bool(row[0])
@@ -112,3 +111,13 @@ def _check(identity: Identity, name: str, companies: Sequence[str], scopes: Sequ
         raise ServiceError("malformed_request", "choose one company or more", target="companies")
     if not identity.companies.issuperset(companies):
         raise ServiceError("forbidden", "you have no access to one of those companies")
+
+
+async def _check_tenant(database: Database, identity: Identity, tenant: str, companies: Sequence[str]) -> None:
+    if tenant not in await whole_tenants(database, identity):
+        raise ServiceError("forbidden", "you have no access to every company of that tenant")
+    async with database.service() as connection:
+        strays = [company for (company,) in await (await connection.execute(STRAYS, (list(companies), tenant))).fetchall()]
+    if strays:
+        message = f"tenant {tenant} does not have {' and '.join(strays)}: choose the tenant alone, or companies one by one"
+        raise ServiceError("malformed_request", message, target="companies")

@@ -53,6 +53,7 @@ async def _sent_csrf_token(request: web.Request) -> str:
 
 PASSWORD_OF = "select user_id::text, password_hash from bds_service.password_of(%s)"
 BEGIN = "select bds_service.begin_session(%s, %s, %s, %s, %s::inet)::text"
+REPLACE = "select bds_service.replace_password(%s, %s, %s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +124,20 @@ class Login:
     async def replace_password(self, address: str | None, email: str, old: str, new: str) -> None:
         """Replace a user's password, which ends all of the user's sessions and tokens.
 
-        Raises ServiceError: unauthorized if the old password is wrong, too_many_requests, malformed_request about the new one.
+        Raises ServiceError: unauthorized if the old password is wrong, or was replaced since it was verified, too_many_requests,
+        malformed_request about the new one.
         """
-        await self._verify(address, _stored(email), old)
+        named = _stored(email)
+        user: VerifiedUser | None = await self._verify(address, named, old)
         new_hash = await self._passwords.hash(new)
-        async with self._database.service() as connection, connection.transaction():
-            await tell(connection)
-            await connection.execute("select bds.set_password(%s, %s)", (email, new_hash))
+        while user is not None:
+            async with self._database.service() as connection, connection.transaction():
+                await tell(connection)
+                cursor = await connection.execute(REPLACE, (user.id, user.password_hash, new_hash))
+                if await cursor.fetchone() == (True,):
+                    return
+            user = await self._find(named, old)  # a login may have replaced a weak hash of the same password
+        raise wrong_login()
 
     async def _verify(self, address: str | None, named: str, password: str) -> VerifiedUser:
         """Return the user with this email address and password.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from uuid import UUID
 
 from app.database.database import Database
 from app.database.listing import listing
@@ -12,7 +11,7 @@ from app.errors import ServiceError
 from app.feed.background import at_the_end
 from app.feed.run import cancel_import
 from app.types import exact_json
-from app.wire.urls import read_page
+from app.wire.urls import read_id, read_page
 
 CANCEL_TIMEOUT = 5  # seconds that a cancel waits for the import to end
 CANCEL_POLL = 0.1  # seconds between two looks whether it has ended
@@ -21,7 +20,7 @@ CANCEL_POLL = 0.1  # seconds between two looks whether it has ended
 async def show(database: Database, company: str, import_id: str, actor: str | None = None) -> dict[str, Any]:
     """The report of one import.  actor: another actor's import is not found.  Raises not_found."""
     async with database.session(company) as connection:
-        cursor = await connection.execute("select bds.import_report(%s, %s)", (company, _uuid(import_id)))
+        cursor = await connection.execute("select bds.import_report(%s, %s)", (company, read_id(import_id, "import")))
         row = await cursor.fetchone()
     assert row is not None
     report: dict[str, Any] = row[0]
@@ -32,7 +31,7 @@ async def show(database: Database, company: str, import_id: str, actor: str | No
 
 async def cancel(database: Database, company: str, import_id: str) -> None:
     """Cancel an import, and wait up to CANCEL_TIMEOUT seconds for its end.  Raises not_found, conflict if it has ended."""
-    number = _uuid(import_id)
+    number = read_id(import_id, "import")
     await at_the_end(cancel_import, database.place(company).url, company, number)
     for _ in range(round(CANCEL_TIMEOUT / CANCEL_POLL)):
         if (await show(database, company, number))["finishedAt"]:
@@ -59,22 +58,15 @@ async def errors(
 ) -> dict[str, Any]:
     """A page of an import's errors, in the document's order.  actor: another actor's import is not found.  Raises not_found."""
     limit, offset = read_page(options)
-    await show(database, company, import_id, actor)
+    id = (await show(database, company, import_id, actor))["importId"]
     async with database.session(company) as connection:
         return await listing(
             connection,
             "select json_object('path': path, 'record': record, 'code': code, 'message': message) from bds.import_errors"
             " where company_id = %s and import_id = %s and n > %s order by n limit %s",
-            (company, import_id, offset),
+            (company, id, offset),
             limit,
         )
-
-
-def _uuid(text: str) -> str:
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise ServiceError("not_found", f"no such import: {text}") from None
 
 
 def dump(report: dict[str, Any]) -> bytes:

@@ -13,6 +13,7 @@ from app.database.past import versions_of
 from app.database.servers.reads import require_generation
 from app.errors import QueryError, ServiceError
 from app.query.check.moments import read_moment
+from app.wire.urls import read_id
 
 VERSIONS = ("from", "to")
 TEXTS, LISTS, SWITCHES = ("changeSet", *VERSIONS, "actor"), ("entities", "rows"), ("dryRun", "force")
@@ -47,10 +48,7 @@ class Selection:
 
 def of_change_set(id: str, *, dry_run: bool = False, force: bool = False) -> Selection:
     """The changes of a change set.  Raises ServiceError(not_found) for what is no id of one."""
-    try:
-        return Selection({"changeSet": str(UUID(id))}, dry_run=dry_run, force=force)
-    except ValueError:
-        raise ServiceError("not_found", f"no such change set: {id}") from None
+    return Selection({"changeSet": read_id(id, "change set")}, dry_run=dry_run, force=force)
 
 
 def read_body(body: bytes) -> Selection:
@@ -83,7 +81,7 @@ def of_members(given: dict[str, Any]) -> Selection:
 
 
 def _check(given: dict[str, Any]) -> None:
-    """Raises ServiceError unless the members go together, and QueryError for a malformed version."""
+    """Raises ServiceError unless the members go together, and for a malformed version; writes the change set as PostgreSQL does."""
     ends = [name for name in VERSIONS if name in given]
     if ("changeSet" in given) == bool(ends):
         raise _malformed("expected changeSet, or to, or from with or without to", "changeSet" if ends else None)
@@ -91,7 +89,7 @@ def _check(given: dict[str, Any]) -> None:
         raise _malformed("expected no actor with to alone: rows become as they were, whoever changed them", "actor")
     if "changeSet" in given:
         try:
-            UUID(given["changeSet"])
+            given["changeSet"] = str(UUID(given["changeSet"]))
         except ValueError:
             raise _malformed(f"changeSet: expected a UUID, got {given['changeSet']!r}", "changeSet") from None
     for name in ends:

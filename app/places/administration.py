@@ -19,6 +19,7 @@ SIZE: LiteralString = "select pg_database_size(current_database())"
 COMPANIES: LiteralString = "select count(*) from bds.residents"
 
 CREATE: LiteralString = "select bds.create_company(%s, %s, %s)"
+JOIN: LiteralString = "select bds_service.join_company(%s)"
 DELETE: LiteralString = "select table_name, rows from bds.delete_company(%s)"
 SETTING: LiteralString = "select set_config(%s, %s, false)"
 RESIDENTS: LiteralString = """
@@ -116,12 +117,12 @@ def create_company(
     place: str | None = None,
     *,
     session: str | None = None,
-    access: tuple[str | None, list[str], bool] | None = None,
+    is_joined: bool = False,
 ) -> str:
     """Create a company at a place (by default the one that `choose` gives), which is returned.
 
-    session: of an administrator, for whom the service acts; None: the login is the operator.  access: what a user gets besides, as
-    (email, companies, whether an administrator).  Raises ServiceError, psycopg.Error; then repeating it is safe.
+    session: of an administrator, for whom the service acts; None: the login is the operator.  is_joined: whether the administrator
+    gets access to it.  Raises ServiceError, psycopg.Error; then repeating it is safe.
     """
     if place is None:
         place = choose(urls, company)
@@ -129,8 +130,8 @@ def create_company(
         cluster.require_placement(urls[HOME], company, place)
     with _act(urls[HOME], session) as home, home.transaction():
         home.execute(CREATE, (company, tenant, place))
-        if access:
-            home.execute("select bds.set_access(%s, %s, %s)", access)
+        if is_joined:
+            home.execute(JOIN, (company,))
         if place != HOME:
             with _at(urls, place, session) as there:
                 if problem := difference(place, one_row(there, STATE), one_row(home, STATE)):

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
+from app.changes.rows import read_id
 from app.database.catalog import Entity, Field
 from app.query.check.moments import NAME, absolute
 from app.query.check.print_odata import Unprintable, filter_text
 from app.query.check.query import Query
+from app.query.check.tree import Column
 from app.query.parse import where as parse_where
 from app.types import INTEGERS, named
 from app.web.conditions import checked
 from app.web.forms import Form
 from app.web.groups import Groups
 from app.web.page import PageRequest
-
-NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,8 @@ def of(
     odata = text if is_odata else _printed(query)
     return Addresses(
         None if is_odata or groups else _rows(page, entity, form, text),
-        None if odata is None else _odata(page, entity, form, odata, groups),
-        None if groups else _export(page, entity, form, text if odata is None else odata),
+        None if odata is None else _odata(page, query, form, odata, groups),
+        None if groups else _export(page, query, form, text if odata is None else odata),
     )
 
 
@@ -62,23 +61,26 @@ def _joined(*conditions: str) -> str:
 
 
 def _rows(page: PageRequest, entity: Entity, form: Form, filter: str) -> str:
-    return f"/c/{page.company}/{entity.name}" + _query(
-        ("filter", filter), ("sort", sort_by_field(entity, form["sort"])), *as_of(form["asof"]).items()
-    )
+    return f"/c/{page.company}/{entity.name}" + _query(("filter", filter), ("sort", form["sort"]), *as_of(form["asof"]).items())
 
 
-def _odata(page: PageRequest, entity: Entity, form: Form, filter: str, groups: Groups | None) -> str:
-    past = f"@{quote(absolute(form['asof']), safe=':')}" if form["asof"] else ""
-    path = f"/api/odata/{page.company}{past}/{entity.name}"
+def _odata(page: PageRequest, query: Query, form: Form, filter: str, groups: Groups | None) -> str:
+    path = odata_path(page, query.entity, form["asof"])
     if groups:
         return path + _query(("$apply", groups.apply), ("$filter", filter), ("$orderby", groups.orderby))
-    fields = ",".join(field_of(entity, name) for name in form.all("columns"))
-    return path + _query(("$filter", filter), ("$orderby", orderby(entity, form["sort"])), ("$select", fields))
+    fields = ",".join(field_of(query.entity, name) for name in form.all("columns"))
+    return path + _query(("$filter", filter), ("$orderby", _orderby(query)), ("$select", fields))
 
 
-def _export(page: PageRequest, entity: Entity, form: Form, filter: str) -> str:
-    given = [("filter", filter), ("orderby", orderby(entity, form["sort"])), ("asof", form["asof"])]
-    pairs = [("company", page.company), ("entity", entity.name), *(("columns", each) for each in form.all("columns"))]
+def odata_path(page: PageRequest, entity: Entity, asof: str) -> str:
+    """The path of an entity set of OData, as of a moment, empty for the present."""
+    past = f"@{quote(absolute(asof), safe=':')}" if asof else ""
+    return f"/api/odata/{page.company}{past}/{entity.name}"
+
+
+def _export(page: PageRequest, query: Query, form: Form, filter: str) -> str:
+    given = [("filter", filter), ("orderby", _orderby(query)), ("asof", form["asof"])]
+    pairs = [("company", page.company), ("entity", query.entity.name), *(("columns", each) for each in form.all("columns"))]
     return f"/export?{urlencode([*pairs, *(pair for pair in given if pair[1])])}"
 
 
@@ -104,10 +106,9 @@ def field_of(entity: Entity, name: str) -> str:
     return step.field if step and not step.many else name
 
 
-def orderby(entity: Entity, sort: str) -> str:
-    """The sort of /c as $orderby."""
-    name = field_of(entity, sort.removeprefix("-"))
-    return f"{name} desc" if sort.startswith("-") else name
+def _orderby(query: Query) -> str:
+    """The sort of a query of /c, whose keys are fields, as $orderby."""
+    return ",".join(f"{each.key.field.name}{' desc' * each.descending}" for each in query.order if isinstance(each.key, Column))
 
 
 def as_of(text: str) -> dict[str, str]:
@@ -115,11 +116,6 @@ def as_of(text: str) -> dict[str, str]:
     moment = absolute(text)
     is_version = (moment.isascii() and moment.isdigit()) or NAME.fullmatch(moment)
     return {} if not text else {"version": moment} if is_version else {"at": moment}
-
-
-def sort_by_field(entity: Entity, sort: str) -> str:
-    """The sort with the ids of references in place of their names."""
-    return sort[: sort.startswith("-")] + field_of(entity, sort.removeprefix("-"))
 
 
 def search(entity: Entity, text: str) -> str:
@@ -136,19 +132,19 @@ def search(entity: Entity, text: str) -> str:
     ]
     numbers = has_number(entity, text)
     if not names and not numbers:
-        return f"id = {text}" if NUMBER.fullmatch(text) else "id is null"  # no row
+        return "id is null" if read_id(text) is None else f"id = {text}"  # null: no row
     return " or ".join([*(f"{name} ilike {parse_where.quoted('%' + literal(text) + '%')}" for name in names), *numbers])
 
 
 def has_number(entity: Entity, text: str) -> list[str]:
     """The conditions that a text is a row's value of a unique field of whole numbers, each of which has an index."""
-    fields = [field for field in entity.alternate_keys if field.type in INTEGERS]
-    return [f"{field.name} = {text}" for field in fields if NUMBER.fullmatch(text) and _fits(int(text), field)]
+    number = read_id(text)
+    return [f"{field.name} = {number}" for field in entity.alternate_keys if number is not None and _fits(number, field)]
 
 
 def _fits(number: int, field: Field) -> bool:
-    limits = named(field.type).limits
-    return limits is not None and number <= limits[1]
+    limits = named(field.type).limits if field.type in INTEGERS else None
+    return limits is not None and limits[0] <= number <= limits[1]
 
 
 def literal(text: str) -> str:

@@ -16,11 +16,10 @@ PAGE = 50  # records
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value that an act has changed."""
+    """A value that an act has changed: before and after it; of what is created or deleted alone."""
 
     name: str
-    before: Any
-    after: Any
+    values: list[Any]
 
 
 async def show(page: PageRequest) -> web.StreamResponse:
@@ -37,7 +36,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
 
 
 def _changes(detail: dict[str, Any]) -> tuple[list[Field], dict[str, Any]]:
-    """The fields of a record's detail that have values before and after, and what else it tells."""
+    """The fields of a record's detail that have values before or after, and what else it tells."""
     old, new = detail.get("old", {}), detail.get("new", {})
-    fields = [Field(name, old.get(name), new.get(name)) for name in sorted({*old, *new})]
+    fields = [Field(name, [side[name] for side in (old, new) if name in side]) for name in sorted({*old, *new})]
     return fields, {name: value for name, value in detail.items() if name not in ("old", "new", "caller")}

@@ -31,9 +31,12 @@ class Condition:
     text: str
     is_odata: bool
 
-    def narrowed(self, *tests: str) -> str:
-        """The condition as text, restricted by tests of /c, in the language in which it is written."""
-        more = " and ".join(self._translated(each) for each in tests)
+    def narrowed(self, test: str) -> str | None:
+        """The condition as text, restricted by a test of /c, in the language in which it is written; None if that lacks it."""
+        try:
+            more = self._translated(test)
+        except Unprintable:
+            return None
         text = f"({self.text})" if OR.search(self.text) else self.text
         return f"{text} and {more}" if text else more
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote, urlencode
 
 import psycopg
 from aiohttp import web
+from psycopg.sql import SQL, Composable
 
-from app import extras
+from app import extras, formats
 from app.database.catalog import Entity
 from app.database.past import open_past
-from app.export import statements, to_csv
+from app.export import content
 from app.export.output import find_output
 from app.export.read import Reader
 from app.export.request import read_request
+from app.export.row_formats import PLAIN
+from app.export.shape import ExportField
+from app.export.to_csv import CsvLines
 from app.formats import CUSTOM, FORMATS
 from app.mapper import store
 from app.query.check.moments import absolute
@@ -41,9 +45,19 @@ class Preview:
     """
 
     columns: list[str]
-    rows: list[list[str]]
+    rows: list[list[str | None]]
     count: int | None
     past: Past | None
+
+
+class Cells(CsvLines):
+    """The values of CSV, a row as one array of JSON: the module csv refuses long texts."""
+
+    copy = PLAIN
+
+    def columns(self, fields: Sequence[ExportField], columns: Sequence[Composable]) -> Composable:
+        values = [SQL("({})::text").format(self.value(field, column)) for field, column in zip(fields, columns, strict=True)]
+        return SQL("array_to_json(array[{}]) as row").format(SQL(", ").join(values))
 
 
 async def show(page: PageRequest) -> web.StreamResponse:
@@ -89,12 +103,13 @@ def read_choice(page: PageRequest) -> tuple[Form, Entity]:
         form.add_problem("entity", f"No such entity: {entity}")
         entity = next(iter(catalog.entities))
     form.values["entity"] = [entity]
-    if form["format"] and form["format"] not in FORMATS:
+    format = formats.find(form["format"] or formats.CSV.name)
+    if format is None or format.name not in FORMATS:
         form.add_problem("format", f"Expected one of {', '.join(FORMATS)}, got {form['format']}")
-    elif form["format"]:
+    else:
+        form.values["format"] = [format.name]
         with form.collect_problems("format"):
-            extras.require(FORMATS[form["format"]].extra, "format")
-    form.values.setdefault("format", ["csv"])
+            extras.require(format.extra, "format")
     return form, catalog[entity]
 
 
@@ -112,8 +127,7 @@ async def read_preview(page: PageRequest, form: Form, entity: Entity) -> Preview
         return None
     top = export.query.top
     first = replace(export, query=replace(export.query, top=PREVIEW if top is None else min(top, PREVIEW)))
-    lines: list[list[str]] = []
-    count = past = None
+    rows, count, past = None, None, None
     try:
         async with page.database.snapshot(page.company) as connection:
             if export.moment:
@@ -124,12 +138,12 @@ async def read_preview(page: PageRequest, form: Form, entity: Entity) -> Preview
                 past = await read_state(connection, form["asof"])
             await connection.execute(f"set local statement_timeout = {PREVIEW_TIMEOUT}".encode())
             reader = Reader(connection, PREVIEW_TIMEOUT / 1000)
-            text = b"".join([block async for block in to_csv.write(first, reader)]).decode("utf-8-sig")
-            lines = list(csv.reader(io.StringIO(text, newline="")))
-            (count,) = await reader.one(statements.count(export.query, page.company))
+            lines = b"".join([block async for block in reader.lines(first, Cells())]).splitlines()
+            rows = [json.loads(line) for line in lines]
+            (count,) = await reader.one(content.count(export))
     except (psycopg.errors.QueryCanceled, TimeoutError):
         pass
-    return Preview(lines[0], lines[1:], count, past) if lines else None
+    return None if rows is None else Preview([field.name for field in content.columns(export).fields], rows, count, past)
 
 
 async def export_url(page: PageRequest, form: Form) -> str | None:
@@ -157,5 +171,5 @@ def options(form: Form) -> dict[str, str]:
     """Return the query options of the API for the form."""
     select = {"$select": ",".join(form.all("columns"))} if form.all("columns") else {}
     since = {"since": absolute(form["since"])} if form["since"] else {}
-    versions = {"versions": "true"} if form["versions"] else {}
+    versions = {"versions": form["versions"]} if form["versions"] else {}
     return select | {option: form[name] for name, option in OPTIONS.items() if form[name]} | since | versions | as_of(form["asof"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Decimal, localcontext
 from typing import Any
 
 import psycopg
@@ -16,6 +16,7 @@ from app.logs import count_rows
 from app.query.check.options import parse_query
 from app.query.check.query import Query
 from app.query.sql import statements as sql_statements
+from app.types import named
 from app.web.columns import EXACT, Cell, in_words, most_places, name_of, naming
 from app.web.conditions import equal_to
 from app.web.forms import Form
@@ -55,7 +56,9 @@ class Groups:
 
     @property
     def total(self) -> str:
-        return str(sum(Decimal(each.sum) for each in self.groups if each.sum))
+        with localcontext(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN):  # exact
+            total = sum(Decimal(each.sum) for each in self.groups if each.sum)
+        return f"{total:f}" if self.sum and named(self.sum.field.type).kind == "decimal" else str(total)
 
     @property
     def places(self) -> int:

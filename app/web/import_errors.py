@@ -75,8 +75,7 @@ async def read_batches(page: PageRequest, id: str) -> list[dict[str, Any]]:
 
 async def download(page: PageRequest) -> web.StreamResponse:
     """All errors that are kept, or those of a code, as CSV."""
-    id = page.path_variables["id"]
-    await reports.show(page.database, page.company, id)  # raises not_found
+    id = (await reports.show(page.database, page.company, page.path_variables["id"]))["importId"]
     headers = {
         "Content-Type": "text/csv; charset=utf-8; header=present",
         "Content-Disposition": f'attachment; filename="errors-{id}.csv"',

@@ -101,8 +101,9 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 
 async def report(page: PageRequest) -> web.StreamResponse:
     """The progress or the report of an import."""
-    offset, id, code = page.offset(), page.path_variables["id"], page.query.get("code", "")
-    found = await reports.show(page.database, page.company, id)
+    offset, code = page.offset(), page.query.get("code", "")
+    found = await reports.show(page.database, page.company, page.path_variables["id"])
+    id = found["importId"]
     errors = await import_errors.read_errors(page, id, code, ERRORS + 1, offset)
     counts = dict(await import_errors.count_by_code(page, id))
     batches = await import_errors.read_batches(page, id) if counts.pop(CODE, 0) else []

@@ -20,6 +20,7 @@ SCOPES = (
     ("hooks", "Webhooks", "webhooks and their deliveries"),
 )
 EXPIRIES = (("", "Never"), ("30d", "In 30 days"), ("90d", "In 90 days"), ("365d", "In a year"), ("date", "On a date"))
+TENANT = "tenant:"  # before a tenant's id, in the choice of companies; a company's id has no colon
 DAYS = re.compile(r"[1-9][0-9]{0,3}d")
 
 
@@ -31,16 +32,18 @@ async def show(page: PageRequest) -> web.StreamResponse:
 async def create(page: PageRequest) -> web.StreamResponse:
     """Create a key; the answer is the only page that shows it."""
     form = await page.form()
-    tenant = next((each.removeprefix("tenant:") for each in form.all("companies") if each.startswith("tenant:")), None)
+    companies = [each for each in form.all("companies") if not each.startswith(TENANT)]
+    tenants = [each.removeprefix(TENANT) for each in form.all("companies") if each.startswith(TENANT)]
+    if len(tenants) > 1:
+        form.add_problem("companies", "Choose one tenant, or companies one by one: a key is for one tenant at most")
     expires_at = read_expiry(form)
     if form.problems:
         return await list_page(page, form)
-    companies = form.all("companies") if tenant is None else ()
     key = None
     with form.collect_problems("name", "companies", "scopes"):
         key = await key_admin.create_key(
             *(page.database, page.identity, form["name"].strip(), companies, form.all("scopes")),
-            tenant=tenant,
+            tenant=tenants[0] if tenants else None,
             expires_at=expires_at,
         )
     return await list_page(page, form, key)

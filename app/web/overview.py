@@ -13,17 +13,19 @@ from app.web.page import PageRequest
 
 PAGE = 50  # companies
 COMPANIES = """
-    select k.company_id, k.last_id, nullif(k.last_updated_at, '-infinity')
-    from bds.clocks k
-    where k.company_id = any (%s)
-    order by k.company_id
+    select c.id, coalesce(d.place, 'home'), r.last_id, nullif(r.last_updated_at, '-infinity')
+    from bds.companies c
+    left join bds.residents r on r.company_id = c.id
+    left join bds.directory d on d.company_id = c.id
+    where c.id = any (%s)
+    order by c.id
     limit %s offset %s
 """
 # Problems concern the whole database, so only users of all of its companies see their number.
 PROBLEMS = """
     select coalesce(sum(n.value::int), 0)::int
     from bds.problem_counts c cross join jsonb_each_text(c.counts) n
-    where not exists (select 1 from bds.clocks k where k.company_id <> all (%s))
+    where not exists (select from bds.companies k where k.id <> all (%s))
 """
 DISABLED = "select count(*)::int from bds.hooks h where h.company_id = %s and h.disabled_for is not null and h.deleted_at is null"
 CHANGES = "select c.changes from bds_service.count_changes(%s, %s) c order by c.since"

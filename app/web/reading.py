@@ -48,7 +48,7 @@ def find_entity(page: PageRequest) -> Entity:
 def read_query(page: PageRequest, moment: Moment | None, entity: Entity, form: Form) -> Asked:
     """The query of the form: its condition, search text and order.  Raises QueryError."""
     catalog = catalog_of(page, moment)
-    given = [("sort", addresses.sort_by_field(entity, form["sort"]))] if form["sort"] else []
+    given = [("sort", form["sort"])] if form["sort"] else []
     query = list_query(catalog, catalog[entity.name], given)
     with about("filter"):
         condition, is_odata = read_condition(page.database.catalog, catalog, entity, form["filter"])

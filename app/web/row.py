@@ -12,7 +12,6 @@ from app.changes.rows import read_id, reading, row_key
 from app.database.catalog import Entity, Field, Navigation
 from app.database.past import Moment
 from app.errors import ServiceError
-from app.query.check import moments
 from app.query.check.paging import paged
 from app.query.check.query import Query
 from app.query.check.tree import Column, Comparison, Constant, Expression
@@ -72,7 +71,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
             raise no_such_row(entity, text, form, asked if moment else "")
         return await missing_row(page, entity, id, form, moment)
     id, asof = found.row["id"], form["asof"] if moment else None
-    past, given = (f"@{moments.absolute(asof)}", "?" + urlencode(addresses.as_of(asof))) if asof else ("", "")
+    given = "?" + urlencode(addresses.as_of(asof)) if asof else ""
     return page.render(
         "row.html",
         form.status,
@@ -84,7 +83,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
         asof=asof,
         versions=await version_names(page),
         addresses=[
-            ("OData", f"/api/odata/{page.company}{past}/{entity.name}({id})"),
+            ("OData", f"{addresses.odata_path(page, entity, asof or '')}({id})"),
             ("/c", f"/c/{page.company}/{entity.name}/{id}{given}"),
         ],
     )

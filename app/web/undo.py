@@ -33,6 +33,7 @@ END = """
     from bds.changes v
     where v.company_id = %(company)s and v.id = %(id)s
 """
+LAST = "select coalesce(max(p.last_id), 0) from bds.positions p where p.company_id = %s"
 NAMES = "select v.version, min(v.name) from bds.versions v where v.company_id = %s and v.version = any (%s) group by v.version"
 
 
@@ -40,11 +41,14 @@ async def begin(page: PageRequest) -> web.StreamResponse:
     """Undo what the form selects, or show what that would do: redirects to the report.
 
     The form has the members of POST /api/{company}/revert; `after` is the end of the transaction of a change, in place of `to`.
+    What a dry run selects ends with the last change of now, so that the undo that follows undoes what was shown, and no more.
     """
     form = await page.form()
     given = {name: _read(name, form.all(name)) for name in form.values if name != "csrf" and form[name]}
     if "after" in given:
         given["to"] = await _end_of_transaction(page, given.pop("after"))
+    elif given.get("dryRun") is True and "from" in given and "to" not in given:
+        given["to"] = await _last_change(page)
     selection = of_members(given)
     _, report = await work.revert(page.database, page.company, page.identity.actor, selection, is_async=True)
     return page.redirect(f"/imports/{report['importId']}")
@@ -66,6 +70,12 @@ async def _end_of_transaction(page: PageRequest, id: str) -> int:
     if row is None:
         raise ServiceError("not_found", f"there is no change {id}", target="after")
     return int(row[0])
+
+
+async def _last_change(page: PageRequest) -> int:
+    async with page.database.session(page.company) as connection:
+        row = await (await connection.execute(LAST, (page.company,))).fetchone()
+    return int(row[0]) if row else 0
 
 
 @dataclass(frozen=True, slots=True)

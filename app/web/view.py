@@ -44,6 +44,7 @@ HEADERS = {
 }
 BREAK_POINTS = re.compile(r"(?=[A-Z/.])")
 DECIMAL = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+THOUSANDS = re.compile(r"(\d{3})(?=\d)", re.ASCII)
 FIGURE_SPACE, POINT_SPACE = "\u2007", "\u2008"  # as wide as a digit, as a point
 UNITS = ((60.0, "min"), (3600.0, "h"), (86_400.0, "day"), (30.4 * 86_400, "month"), (365.25 * 86_400, "year"))
 
@@ -116,7 +117,9 @@ def amount(text: str, places: int = 0) -> str:
     whole, point, rest = shown.partition(".")
     sign = whole[: whole.startswith("-")]
     padding = (POINT_SPACE if places and not point else "") + FIGURE_SPACE * (places - len(rest))
-    return f"{sign}{int(whole.removeprefix('-')):,}{point}{rest}{padding}"
+    # as text: Python reads whole numbers of 4,300 digits at most
+    grouped = THOUSANDS.sub(r"\1,", whole.removeprefix("-")[::-1])[::-1]
+    return f"{sign}{grouped}{point}{rest}{padding}"
 
 
 def size(count: int) -> str:

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, LiteralString
-from uuid import UUID
 
 from app.database.database import Database
 from app.database.listing import listing
 from app.database.pool.session import Session
 from app.errors import ServiceError
 from app.webhooks.hook import Hook, check_address, invalid, read_members
+from app.wire.urls import read_id
 
 HOOKS: LiteralString = """
     select bds_service.hook_json(h, s) from bds.hooks h join bds.hook_health s on s.company_id = h.company_id and s.hook_id = h.id
@@ -54,15 +54,15 @@ async def update(database: Database, company: str, hook_id: str, body: bytes) ->
     if "url" in given:
         await check_address(given["url"], database.config.webhook_allow_private)
     async with database.registration(company) as connection:
-        await connection.execute("select bds_service.lock_hook(%s, %s)", (company, read_id(hook_id, "hook")))
-        stored = await _existing(connection, company, hook_id)
+        await connection.execute("select bds_service.lock_hook(%s, %s)", (company, id := read_id(hook_id, "hook")))
+        stored = await _existing(connection, company, id)
         hook = replace(_stored(stored), **given)
         hook.check(database.catalog)
         return await _hook(
             connection,
             "select bds.update_hook(%(company)s, %(id)s, %(entity)s, %(url)s, %(filter)s, %(columns)s, %(allow_in_change_set)s,"
             " %(disabled)s)",
-            parameters(company, hook) | {"id": hook_id},
+            parameters(company, hook) | {"id": id},
         )
 
 
@@ -92,11 +92,11 @@ async def hooks(database: Database, company: str, page: tuple[int, int]) -> dict
 async def deliveries(database: Database, company: str, hook_id: str, page: tuple[int, int]) -> dict[str, Any]:
     """A page (limit, offset) of a hook's deliveries, newest first.  Raises not_found."""
     async with database.registration(company) as connection:
-        await _existing(connection, company, hook_id)
+        hook = await _existing(connection, company, hook_id)
         return await listing(
             connection,
             "select bds_service.delivery_json(d, s)" + DELIVERIES + " order by d.number desc limit %s offset %s",
-            (company, hook_id),
+            (company, hook["id"]),
             *page,
         )
 
@@ -137,15 +137,7 @@ async def retry(database: Database, company: str, hook_id: str, delivery_id: str
     named = (company, read_id(hook_id, "hook"), read_id(delivery_id, "delivery"))
     async with database.registration(company) as connection:
         await connection.execute("select bds.retry_delivery(%s, %s, %s)", named)
-    return {"deliveryId": str(UUID(delivery_id))}
-
-
-def read_id(text: str, what: str) -> str:
-    """An id as text.  Raises not_found for what is no UUID."""
-    try:
-        return str(UUID(text))
-    except ValueError:
-        raise ServiceError("not_found", f"no such {what}: {text}") from None
+    return {"deliveryId": named[2]}
 
 
 def _stored(hook: Mapping[str, Any]) -> Hook:

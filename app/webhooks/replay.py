@@ -12,7 +12,7 @@ from app.database.servers.reads import require_generation
 from app.errors import QueryError, ServiceError
 from app.query.check.moments import read_moment
 from app.webhooks.hook import distinct, fit, invalid
-from app.webhooks.registration import read_id
+from app.wire.urls import read_id
 
 MEMBERS = ("since", "until", "generation")
 MOST = 100_000  # changes of one replay

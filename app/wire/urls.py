@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from urllib.parse import unquote_to_bytes
+from uuid import UUID
 
 from app.errors import ServiceError
 
@@ -39,6 +40,14 @@ def decode_query(path: str) -> list[tuple[str, str]]:
     query = path.partition("?")[2].split("#", 1)[0]
     pairs = (each.replace("+", " ").partition("=") for each in query.split("&") if each)
     return [(name := decode(key, "the query"), decode(value, name)) for key, _, value in pairs]
+
+
+def read_id(text: str, what: str) -> str:
+    """Return the id of an object, which a path has in any form of a UUID, as PostgreSQL has it.  Raises not_found: no such what."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise ServiceError("not_found", f"no such {what}: {text}") from None
 
 
 def read_page(options: Sequence[tuple[str, str]], limit: int = 100) -> tuple[int, int]:

@@ -25,6 +25,19 @@ comment on function bds_accounts.require_administrator(text) is
     'Raises BD001 unless the session acts as the operator, or has the id of an administrator''s session in bds.session, which no '
     'role of the service can read: it comes with the administrator''s request';
 
+create function bds_accounts.lock_users(email text)
+    returns void
+    language sql
+as $$
+    -- in one order, as a deletion of a company does
+    select from (
+        select 1 from bds.users u where u.is_administrator or u.email = bds_accounts.lower_case(lock_users.email)
+        order by u.id for no key update
+    ) locked;
+$$;
+comment on function bds_accounts.lock_users(text) is
+    'Locks the administrators and the user of an address: two that end each other''s administration at once would both succeed';
+
 create or replace function bds.create_user(email text, password_hash text, companies text[], is_administrator boolean default false)
     returns uuid
     language plpgsql
@@ -65,6 +78,7 @@ create or replace function bds.set_access(email text, companies text[], is_admin
     set search_path = pg_catalog, pg_temp
 as $$
 begin
+    perform bds_accounts.lock_users(email);
     perform bds_accounts.require_administrator('change users'), bds_accounts.require_companies(companies);
     update bds.users u set companies = set_access.companies, is_administrator = set_access.is_administrator
     where u.email = bds_accounts.lower_case(set_access.email);
@@ -76,12 +90,30 @@ $$;
 comment on function bds.set_access(text, text[], boolean) is
     'Sets the companies of a user, and whether it is an administrator, from the next request on; false if there is no such user';
 
+create or replace function bds_service.join_company(company text)
+    returns void
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform bds_accounts.require_administrator('join companies'), bds_accounts.require_companies(array[company]);
+    update bds.users u set companies = u.companies || company
+    from bds.sessions s
+    where s.id::text = current_setting('bds.session', true) and u.id = s.user_id and u.is_administrator
+        and company <> all (u.companies);
+end
+$$;
+comment on function bds_service.join_company(text) is
+    'Adds a company to those of the administrator whose session this is, whichever they are by now';
+
 create or replace function bds.delete_user(email text)
     returns boolean
     language sql
     security definer
     set search_path = pg_catalog, pg_temp
 as $$
+    select bds_accounts.lock_users(email);
     select bds_accounts.require_administrator('delete users');
     with gone as (
         delete from bds.users u where u.email = bds_accounts.lower_case(delete_user.email) returning u.id
@@ -108,6 +140,27 @@ end
 $$;
 comment on function bds.set_password(text, text) is
     'Sets a user''s password and ends every session and token of the user; false if there is no such user';
+
+create or replace function bds_service.replace_password(user_id uuid, password_hash text, new_hash text)
+    returns boolean
+    language plpgsql
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_email text;
+begin
+    -- the hash that the old password was checked against: one that was replaced in the meantime stays
+    select u.email into found_email
+    from bds.users u
+    where u.id = replace_password.user_id and u.password_hash = replace_password.password_hash
+    for no key update;
+    return bds.set_password(found_email, new_hash);
+end
+$$;
+comment on function bds_service.replace_password(uuid, text, text) is
+    'Sets the password of a user whose old one matched this hash, as bds.set_password does; false if it was replaced in the '
+    'meantime';
 
 create or replace function bds_service.password_of(email text, out user_id uuid, out password_hash text)
     returns setof record

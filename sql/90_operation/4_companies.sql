@@ -167,6 +167,7 @@ as $$
     select pg_notify('bds_keys', k.id::text) from bds.api_keys k where company = any (k.companies);
     update bds.api_keys k set companies = array_remove(k.companies, company)
     where company = any (k.companies) and not k.companies <@ array[company];
+    select from (select 1 from bds.users u where company = any (u.companies) order by u.id for no key update) locked;
     delete from bds.users u where u.companies <@ array[company] and not u.is_administrator;
     update bds.users u set companies = array_remove(u.companies, company) where company = any (u.companies);
 $$;

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -17,10 +18,13 @@ from argon2 import PasswordHasher
 from app.auth.keys import hash_key
 from app.auth.passwords import Passwords, hash_password
 from app.cli.accounts import read_expiry
+from app.database.servers.directory import HOME
 from app.errors import ServiceError
+from app.places import administration
 from tests.cli.test_commands import bds as apart
 from tests.cli.test_commands import here
 from tests.conftest import Operator
+from tests.service.serving import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -111,6 +115,8 @@ FUNCTIONS = (
     "bds.delete_user('a@b.c')",
     "bds.set_password('a@b.c', '')",
     "bds_service.password_of('a@b.c')",
+    "bds_service.join_company('acme')",
+    "bds_service.replace_password(gen_random_uuid(), '', '')",
     "bds_service.begin_session(gen_random_uuid(), '', '1 h')",
     "bds_service.session(gen_random_uuid(), gen_random_uuid())",
     "bds_service.end_session(gen_random_uuid())",
@@ -142,6 +148,7 @@ def test_the_roles_for_business_data_may_call_no_function_of_accounts(
 
 ADMINISTRATION = (
     "bds.create_company('new')",
+    "bds_service.join_company('new')",
     "bds.create_user('a@b.c', '$argon2id$', '{acme}')",
     "bds.set_access('a@b.c', '{acme}', true)",
     "bds.delete_user('a@b.c')",
@@ -173,6 +180,63 @@ def test_the_service_administers_with_an_administrators_session_alone(
                 connection.execute(f"select {function}".encode())
             assert caught.value.sqlstate == "BD001"
     assert operator.rows("select email from bds.users order by email") == [("boss@example.com",), ("u@example.com",)]
+
+
+def administrators(operator: Operator, *names: str) -> list[str]:
+    """Sessions of new administrators."""
+    created = [
+        operator.rows("select bds.create_user(%s, '$argon2id$1', '{}', true)", (f"{name}@example.com",))[0] for name in names
+    ]
+    return [operator.rows("select bds_service.begin_session(%s, '$argon2id$1', '1 h')::text", user)[0][0] for user in created]
+
+
+def waits(operator: Operator, connection: psycopg.Connection[Any]) -> bool:
+    query = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+    return bool(operator.rows(query, (connection.info.backend_pid,)))
+
+
+REMOVALS = ("bds.set_access('{}@example.com', '{{acme}}', false)", "bds.delete_user('{}@example.com')")
+
+
+@pytest.mark.parametrize("second", REMOVALS)
+@pytest.mark.parametrize("first", REMOVALS)
+def test_two_administrators_who_end_each_others_administration_at_once_leave_one(
+    connect: Callable[..., psycopg.Connection[Any]], operator: Operator, first: str, second: str
+) -> None:
+    operator.company("acme")
+    one, other = connect("bds_service"), connect("bds_service")
+    for connection, session in zip((one, other), administrators(operator, "anna", "bert"), strict=True):
+        connection.execute("select set_config('bds.session', %s, false)", (session,))
+    with ThreadPoolExecutor(1) as pool:
+        with one.transaction():
+            one.execute(f"select {first.format('bert')}".encode())
+            removing = pool.submit(other.execute, f"select {second.format('anna')}".encode())
+            wait_until(lambda: waits(operator, other) or removing.done())
+        with pytest.raises(psycopg.Error) as refused:
+            removing.result()
+    assert refused.value.sqlstate == "BD001"
+    assert operator.rows("select email from bds.users where is_administrator") == [("anna@example.com",)]
+
+
+def test_a_company_that_an_administrator_creates_is_added_to_those_that_they_have_then(
+    connect: Callable[..., psycopg.Connection[Any]], database_url: str, operator: Operator
+) -> None:
+    operator.company("acme")
+    [session], other = administrators(operator, "anna"), connect(None)
+    with ThreadPoolExecutor(1) as pool:
+        with other.transaction():
+            other.execute("select bds.set_access('anna@example.com', '{acme}', true)")
+            urls = {HOME: database_url}
+            creating = pool.submit(administration.create_company, urls, "new", None, HOME, session=session, is_joined=True)
+            wait_until(
+                lambda: bool(
+                    operator.rows("select from pg_stat_activity where query ~ 'join_company' and wait_event_type = 'Lock'")
+                )
+            )
+        assert creating.result() == HOME
+    assert operator.rows("select companies from bds.users") == [(["acme", "new"],)]
+    administration.create_company(urls, "third", session=session, is_joined=True)
+    assert operator.rows("select companies from bds.users") == [(["acme", "new", "third"],)]
 
 
 def test_a_user_who_is_no_administrator_has_a_company(operator: Operator) -> None:

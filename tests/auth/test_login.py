@@ -118,6 +118,29 @@ def test_changing_a_password_needs_the_old_one(service: Service) -> None:
     assert login(service, email, "another horse").status == 200
 
 
+@pytest.mark.parametrize(("meanwhile", "expected"), [("a reset", 401), ("a stronger hash", 204)])
+def test_a_change_of_password_replaces_the_one_that_it_was_asked_with(
+    service: Service, monkeypatch: pytest.MonkeyPatch, meanwhile: str, expected: int
+) -> None:
+    email = make_user(service, f"{meanwhile.replace(' ', '-')}@example.com")
+    signed_in, hash = sign_in(service, email), passwords.Passwords.hash
+
+    async def hash_meanwhile(given: passwords.Passwords, password: str) -> str:
+        if meanwhile == "a reset":
+            service.operator.rows("select bds.set_password(%s, %s)", (email, hash_password("by the administrator")))
+        else:
+            service.operator.connection.execute(
+                "update bds.users set password_hash = %s where email = %s", (hash_password(PASSWORD), email)
+            )
+        return await hash(given, password)
+
+    monkeypatch.setattr(passwords.Passwords, "hash", hash_meanwhile)
+    reply = ask(service, "/auth/password", "POST", signed_in.browser, {"password": PASSWORD, "newPassword": "another horse"})
+    assert reply.status == expected and status(service, signed_in.cookies) == 401
+    right, wrong = ("another horse", "by the administrator")[:: 1 if expected == 204 else -1]
+    assert [login(service, email, each, fresh_address()).status for each in (right, wrong)] == [200, 401]
+
+
 def test_deleting_a_user_ends_their_sessions(service: Service) -> None:
     email = make_user(service, "cleo@example.com")
     signed_in = sign_in(service, email)

@@ -261,6 +261,11 @@ def test_home_serves_when_all_companies_live_elsewhere(pair: Places, bds: Any) -
             page = boss.get(f"{path}{'&' if '?' in path else '?'}company={COMPANY}")
             assert page.status == 200, path
         assert "100" in boss.get("/").text and "U7" in boss.get(f"/data/units?company={COMPANY}").text
+        assert boss.get("/").all("//table[.//th='Company']/tbody/tr") == ["demo at west –", "other at west –"]
+        make_user(service, "anna@example.com", COMPANY)
+        pair.home.connection.execute("update bds.problem_counts set counts = '{\"place away\": 1}'")
+        said = ["bds doctor" in each.get("/").text for each in (boss, visitor(service, "anna@example.com"))]
+        assert said == [True, False], "only a user of every company is told how many problems there are"
         for path in ("/api/odata/demo/units?$top=1", "/api/odata/demo/$metadata", "/c/demo", "/c/demo/units?limit=1", "/readyz",
             "/c/demo/units?since=1", "/c/demo/diff?since=1", "/c/demo/changesets", "/api/demo/units?export=true&format=csv",
             "/metrics", "/c/demo/hooks", "/api/demo/mappers", "/api/demo/versions"):  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import pytest
 
@@ -282,3 +282,30 @@ def test_a_static_file_is_cached_for_ever_under_its_versioned_url(service: Servi
 def test_an_error_of_the_api_stays_problem_json_for_a_browser(anna: Visitor) -> None:
     page: Page = anna.get("/c/demo/nothing")
     assert (page.status, page.reply.headers["Content-Type"]) == (404, "application/problem+json")
+
+
+@pytest.mark.parametrize("form", ["{}", "urn:uuid:{}", "{{{}}}", "{}x"])
+def test_an_id_is_read_in_any_form_of_a_uuid_everywhere(anna: Visitor, service: Service, form: str) -> None:
+    key = {"Authorization": f"Bearer {service.key}", "Content-Type": "application/json"}
+    done = ask(service, "/api/demo/import", "POST", key, {"units": [{"code": "ID"}]}).json["importId"]
+    hook = ask(service, "/c/demo/hooks", "POST", key, {"entity": "units", "url": "http://127.0.0.1:1/"}).json["id"]
+    sent = ask(service, f"/c/demo/hooks/{hook}/test", "POST", key).json["deliveryId"]
+    done, hook, sent = (quote(form.format(each)) for each in (done, hook, sent))
+    found = 404 if form.endswith("x") else 200
+    for path in (f"/imports/{done}?company=demo", f"/imports/{done}/errors.csv?company=demo", f"/hooks/{hook}?company=demo",
+        f"/hooks/{hook}/deliveries/{sent}?company=demo"):  # fmt: skip
+        assert anna.get(path).status == found, path
+    for path in (f"/api/demo/imports/{done}", f"/api/demo/imports/{done}/errors", f"/c/demo/hooks/{hook}",
+        f"/c/demo/hooks/{hook}/deliveries", f"/c/demo/hooks/{hook}/deliveries/{sent}"):  # fmt: skip
+        assert ask(service, path, headers=key).status == found, path
+    for method, path, body, status in [
+        ("PATCH", f"/c/demo/hooks/{hook}", {"filter": "code = 'ID'"}, 200),
+        ("POST", f"/c/demo/hooks/{hook}/replay", {"since": 0}, 202),
+        ("POST", f"/c/demo/hooks/{hook}/secret", None, 200),
+        ("POST", f"/api/demo/imports/{done}/revert?dryRun=true", None, 200),
+        ("DELETE", f"/api/demo/imports/{done}", None, 409),
+        ("DELETE", f"/c/demo/hooks/{hook}", None, 204),
+    ]:
+        assert ask(service, path, method, key, body).status == (404 if found == 404 else status), (method, path)
+    changes = {"changeSet": form.format("00000000-0000-4000-8000-000000000000"), "dryRun": True}
+    assert ask(service, "/api/demo/revert", "POST", key, changes).status == (400 if found == 404 else 404)

@@ -206,6 +206,17 @@ def test_the_audit_tells_an_administrator_who_did_what_in_which_request(boss: Vi
     assert not older or boss.get(older[0]).status == 200
 
 
+def test_the_audit_shows_both_sides_of_a_value_that_was_set_or_removed(boss: Visitor, service: Service) -> None:
+    key = bearer(service.operator.key("demo"))
+    hook = ask(service, "/c/demo/hooks", "POST", key, {"entity": "units", "url": "http://127.0.0.1:1/", "columns": ["code"]}).json[
+        "id"
+    ]
+    for columns in (None, ["name"]):
+        assert ask(service, f"/c/demo/hooks/{hook}", "PATCH", key, {"columns": columns}).status == 200
+    shown = boss.get("/audit?company=demo").all(f"//tr[td[@data-label='Object']='hook {hook}']//li[starts-with(., 'columns')]")
+    assert shown == ['columns: empty → ["name"]', 'columns: ["code"] → empty', 'columns: ["code"]']
+
+
 def test_numbers_of_the_audit_have_all_their_digits_at_every_door(
     boss: Visitor, service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 import pytest
 
 from app.web import change_sets
+from tests.auth.client import ask, bearer
 from tests.conftest import Operator
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
@@ -74,11 +75,16 @@ FILTERS = [
 
 
 @pytest.mark.parametrize(("filter", "count"), FILTERS)
-def test_a_filter_shows_the_changes_that_match(anna: Visitor, filled: Operator, filter: dict[str, str], count: int) -> None:
+def test_a_filter_shows_the_changes_that_match(
+    anna: Visitor, service: Service, filled: Operator, filter: dict[str, str], count: int
+) -> None:
     page = anna.get("/changes?" + urlencode({"company": "demo", **filter}))
     assert page.status == 200
     assert len(ids(page)) == count
     assert all(page.typed(name) == value for name, value in filter.items())
+    method, path = page.one("//code[starts-with(., 'GET /c/')]").split(" ")
+    data = ask(service, path, method, bearer(service.key)).json["data"]
+    assert [each["id"] for each in data] == ids(page)
     assert not page.tree.xpath("//main//script")
     if not count:
         assert "No changes match." in page.text

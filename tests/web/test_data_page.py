@@ -9,7 +9,7 @@ import pytest
 from lxml import html
 
 from app.database.connections import connect, read_catalog
-from app.web.addresses import search
+from app.web.addresses import has_number, search
 from app.web.conditions import Condition
 from tests.service.serving import Service
 from tests.web.visitor import Page, Visitor
@@ -317,7 +317,13 @@ def test_a_text_is_searched_as_a_number_where_no_field_has_text(service: Service
     numbered = replace(
         items, fields={**without.fields, "number": replace(items.fields["id"], name="number", type="int2", unique=True)}
     )
-    assert [search(numbered, text) for text in ("902", "99999", "zzzz")] == ["number = 902", "id = 99999", "id is null"]
+    ends = ("-32768", "-32769", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "-0", "+1")
+    assert [search(numbered, text) for text in ("902", "99999", "zzzz", *ends)] == [
+        "number = 902", "id = 99999", "id is null",
+        "number = -32768", "id = -32769", "id = 9223372036854775807", "id = -9223372036854775808", *["id is null"] * 3,
+    ]  # fmt: skip
+    wide = replace(numbered, fields={**numbered.fields, "number": replace(numbered.fields["number"], type="int8")})
+    assert [has_number(wide, text) for text in ends[2:5]] == [[f"number = {ends[2]}"], [f"number = {ends[3]}"], []]
 
 
 def test_version_and_at_together_are_refused_and_a_wrong_moment_comes_before_a_missing_row(anna: Visitor) -> None:
@@ -398,6 +404,11 @@ def test_rows_are_shown_as_of_a_version_or_a_time(anna: Visitor, service: Servic
         assert grouped.all("//table//tbody/tr") == ["C9 Old name 1"]
         for address in then.all("//input[starts-with(@id, 'address-')]/@value")[:2]:
             assert service.ask("/" + address.partition("://")[2].partition("/")[2], authorization=second(service)).status == 200
+    for text in (moment.replace("T", " "), moment.replace("Z", "+00:00")):
+        then = anna.get(f"/data/orders/{order}?" + urlencode({"company": "second", "asof": text}))
+        assert then.status == 200 and not set(then.one("//input[@id='address-1']/@value")) & {" ", "+"}, text
+        odata = then.one("//input[@id='address-1']/@value").partition("://")[2].partition("/")[2]
+        assert service.ask("/" + odata, authorization=second(service)).status == 200
     assert "3.00" not in anna.get(f"/data/orders/{order}?company=second").text
 
 
@@ -454,6 +465,8 @@ def test_moments_are_taken_as_people_and_as_programs_write_them(anna: Visitor, s
         {"filter": "price > 100 and category = 'code:FIX' or name like 'Product 1%'", "sort": "-price"},
         {"filter": "not (price <= 118 or category != 'code:FIX')", "columns": ["code", "category"]},
         {"q": "50%_", "sort": "category"},
+        {"filter": "price < 9", "sort": "-category,name", "columns": ["code", "category"]},
+        {"filter": "price < 9", "sort": "CATEGORY asc, price DESC"},
         {"filter": "category is null or price in (7, 8)", "q": "p"},
         {},
     ],
@@ -477,6 +490,12 @@ def test_what_is_shown_is_exported_and_read_over_odata(
     for path, member in ((odata, "value"), (rows, "data")):
         answer = service.ask("/" + path).json[member]
         assert [row["code"] for row in answer[:50]] == shown
+
+
+def test_a_sort_by_several_columns_is_turned_whole(anna: Visitor) -> None:
+    page = open_rows(anna, sort="-price,category,Name DESC")
+    assert page.one("//input[@id='address-odata']/@value").endswith("$orderby=price%20desc,categoryId,name%20desc")
+    assert anna.get(page.one("//a[.='Export…']/@href")).typed("orderby") == "price desc,categoryId,name desc"
 
 
 def test_a_condition_that_odata_lacks_says_so(anna: Visitor) -> None:

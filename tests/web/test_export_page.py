@@ -94,6 +94,41 @@ def test_an_export_by_a_mapper(anna: Visitor, service: Service) -> None:
     assert ask(service, page.location, headers=anna.headers).body == b"X;"
 
 
+def test_a_template_leads_to_an_export_with_it(anna: Visitor) -> None:
+    text = "type template text/plain\n{{ rows }}"
+    assert anna.post("/mappers/_new?company=second", {"do": "save", "name": "linked", "text": text}).status == 303
+    page = anna.get(anna.get("/mappers?company=second").one("//tr[th='linked']//a[.='Export with it']/@href"))
+    assert page.status == 200 and page.typed("mapper") == "linked"
+    assert page.one("//input[@name='format'][@checked]/@value") == "custom"
+
+
+@pytest.mark.parametrize(("given", "chosen"), [("XLSX", "excel"), ("ndjson", "jsonl"), ("Csv", "csv"), ("", "csv")])
+def test_a_format_is_named_in_any_case_and_by_its_other_name(anna: Visitor, given: str, chosen: str) -> None:
+    page = choose(anna, "url", format=given)
+    assert page.status == 200 and page.one("//input[@name='format'][@checked]/@value") == chosen
+    assert f"format={chosen}" in page.one("//input[@id='url']/@value")
+
+
+def test_every_version_is_exported_where_it_is_asked_for(anna: Visitor) -> None:
+    for given, is_checked in (("true", True), ("false", False)):
+        page = choose(anna, "url", since="0", versions=given)
+        assert page.status == 200 and f"versions={given}" in page.one("//input[@id='url']/@value")
+        assert bool(page.all("//input[@name='versions'][@checked]")) == is_checked
+    assert choose(anna, "url", since="0", versions="maybe").problems == ["Versions: expected true or false, got 'maybe'"]
+
+
+def test_the_preview_of_the_past_leads_to_now_with_the_whole_form(anna: Visitor) -> None:
+    given: dict[str, str | list[str]] = {
+        "entity": "units", "format": "custom", "mapper": "linked", "columns": ["code", "name"], "filter": "code ne 'Y'", "top": "3"
+    }  # fmt: skip
+    past = form_of(anna, company="second", asof="0", **given)
+    [now] = past.all("//section[@aria-label='The past']//a[.='Now']/@href")
+    assert parse_qs(urlsplit(now).query) == {
+        "company": ["second"],
+        **{name: each if isinstance(each, list) else [each] for name, each in given.items()},
+    }
+
+
 def form_of(anna: Visitor, **fields: str | list[str]) -> Page:
     return anna.get("/export?" + urlencode({"company": "demo", **fields}, doseq=True))
 
@@ -109,6 +144,18 @@ def test_the_first_rows_are_shown_as_the_file_has_them(anna: Visitor, service: S
     assert "The first 10 of 12 rows" in page.text
     shown = form_of(anna, entity="categories", columns=["code"], filter="code gt 'B10'", top="1")
     assert shown.all("//table/tbody/tr") == ["B11"] and "1 row, as CSV has it." in shown.text
+
+
+def test_values_are_shown_whole_whatever_they_are(anna: Visitor, service: Service) -> None:
+    texts = {"A1": "x" * 200_000, "A2": '"a", b\n\x01\x02\\', "A3": "=1+1", "A4": ""}
+    for code, text in texts.items():
+        service.operator.write("demo", "insert into data.customers (code, name, phone) values (%s, %s, null)", (code, text))
+    page = form_of(anna, entity="customers", columns=["code", "name", "phone", "active"], orderby="code")
+    assert page.status == 200 and page.all("//table/thead//th") == ["code", "name", "phone", "active"]
+    cells = [[cell.text or "" for cell in row] for row in page.tree.xpath("//table/tbody/tr")]
+    assert cells == [
+        ["A1", texts["A1"], "", "true"], ["A2", texts["A2"], "", "true"], ["A3", "'=1+1", "", "true"], ["A4", "", "", "true"]
+    ]  # fmt: skip
 
 
 def test_columns_of_another_entity_are_named_and_not_lost_silently(anna: Visitor) -> None:

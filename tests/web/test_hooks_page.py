@@ -39,6 +39,17 @@ def test_a_webhook_is_created_and_its_secret_shown_once(anna: Visitor, service: 
     assert (stored["columns"], stored["allowInChangeSet"]) == (["price", "name", "category"], True)
 
 
+def test_a_webhook_of_an_entity_that_is_gone_does_not_become_one_of_every_entity(anna: Visitor, service: Service) -> None:
+    hook = id_of(create(anna, url=f"{URL}&gone"))
+    service.operator.connection.execute("update bds.hooks set entity = 'gone' where id = %s", (hook,))
+    page = anna.get(f"/hooks/{hook}?company=demo")
+    assert page.typed("entity") == "gone"
+    [form] = page.tree.xpath("//form[.//select[@id='entity']]")
+    saved = anna.post(form.get("action"), {name: value or "" for name, value in form.fields.items() if name})
+    assert saved.status == 400 and saved.problems[0].startswith("Entity: ") and saved.typed("entity") == "gone"
+    assert service.operator.rows("select entity from bds.hooks where id = %s", (hook,)) == [("gone",)]
+
+
 PROBLEMS: list[tuple[dict[str, str], str, str]] = [
     ({"url": ""}, "URL: Enter the URL", ""),
     ({"url": "ftp://x"}, "URL: ", "http or https"),

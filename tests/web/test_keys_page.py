@@ -102,6 +102,22 @@ def test_a_user_with_all_companies_of_a_tenant_may_create_a_key_for_it(anna: Vis
     service.operator.connection.execute("update bds.companies set tenant_id = null where id = 'later'")
 
 
+def test_a_key_for_a_tenant_leaves_out_nothing_that_was_chosen_beside_it(service: Service) -> None:
+    for company, tenant in (("a1", "ta"), ("a2", "ta"), ("b1", "tb")):
+        service.operator.company(company, tenant)
+    make_user(service, "eve@example.com", "demo", "a1", "a2", "b1")
+    eve = visitor(service, "eve@example.com")
+    for chosen, problem in [
+        (["tenant:ta", "demo", "a1", "b1"], "Companies: tenant ta does not have b1 and demo: "),
+        (["tenant:ta", "tenant:tb"], "Companies: Choose one tenant, "),
+    ]:
+        page = create(eve, name="half", companies=chosen)
+        assert page.status == 400 and len(page.problems) == 1 and page.problems[0].startswith(problem)
+        assert set(page.all("//input[@name='companies'][@checked]/@value")) == set(chosen)
+    key_of(create(eve, name="half", companies=["tenant:ta", "a1"]))
+    assert service.operator.rows("select tenant_id, companies from bds.api_keys where name = 'half'") == [("ta", None)]
+
+
 def test_keys_of_other_companies_are_hidden_and_shared_keys_cannot_be_revoked(anna: Visitor, service: Service) -> None:
     make_user(service, "third@example.com", "third")
     third = visitor(service, "third@example.com")

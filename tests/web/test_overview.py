@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from app.web.chart import SPANS, bounds, draw, round_up
-from app.web.view import breakable, relative
+from app.web.view import amount, breakable, relative
 from tests.auth.client import make_user
 from tests.conftest import Operator
 from tests.database.aging import maintain
@@ -205,3 +205,14 @@ def test_times_are_shown_with_their_distance_from_now(ago: timedelta, words: str
 )
 def test_names_may_break_between_their_parts(text: str, html: str) -> None:
     assert breakable(text) == html
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("7", "7"), ("-123", "-123"), ("1234", "1,234"), ("-1234567.5", "-1,234,567.5"), ("1234.5600", "1,234.56"), ("1e+300", "1e+300"),
+        ("9" * 5_001, ",".join(["999"] * 1_667)),
+    ],
+)  # fmt: skip
+def test_digits_are_grouped_in_numbers_of_any_length(text: str, shown: str) -> None:
+    assert amount(text) == shown

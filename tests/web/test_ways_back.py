@@ -110,10 +110,14 @@ def test_a_change_set_is_undone_with_force_where_rows_conflict(anna: Visitor, se
 
 def test_changes_are_undone_from_one_on_all_or_those_of_an_actor(anna: Visitor, service: Service, log: list[int]) -> None:
     page = anna.get("/changes?company=demo&view=single")
+    after = "//button[.='Back to after this']"
+    assert page.tree.xpath(f"{line(log[3], log[3])}{after}") and not page.tree.xpath(f"//tbody/tr[1]{after}")
+    assert not anna.get("/changes?company=demo").tree.xpath(f"//tbody/tr[1]{after}"), "after the newest one nothing has changed"
+    [(last,)] = service.operator.rows("select last_id from bds.clocks where company_id = 'demo'")
     dry = press(anna, page, "Undo from here on", line(log[3], log[3]))
-    assert dry.one("//h1") == f"Undo of the changes after version {log[2]}"
+    assert dry.one("//h1") == f"Undo of the changes after version {log[2]} up to version {last}"
     dry = press(anna, page, "Undo from here on what anna did", line(log[3], log[3]))
-    assert dry.one("//h1") == f"Undo of the changes after version {log[2]} by anna"
+    assert dry.one("//h1") == f"Undo of the changes after version {log[2]} up to version {last} by anna"
     assert [head for head, _ in changed(dry)] == ["update units U2 later", "update products P Pot"], "none of ben's"
     one = press(anna, page, "Undo this change", line(log[3], log[3]))
     assert one.one("//h1") == f"Undo of the changes after version {log[2]} up to version {log[3]}"
@@ -122,6 +126,22 @@ def test_changes_are_undone_from_one_on_all_or_those_of_an_actor(anna: Visitor, 
     done = press(anna, one, "Undo now")
     assert done.one("//h1") == one.one("//h1") and ("unit", "U2", "unit", None) in content(service)
     service.operator.write("demo", "update data.units set name = 'later' where id = 2")
+
+
+def test_what_has_changed_since_the_dry_run_of_an_undo_from_a_change_on_is_not_undone(
+    anna: Visitor, service: Service, log: list[int]
+) -> None:
+    before = content(service)
+    service.operator.write("demo", "update data.units set name = 'shown' where id in (1, 3)")
+    [(last,)] = service.operator.rows("select last_id from bds.clocks where company_id = 'demo'")
+    dry = press(anna, anna.get("/changes?company=demo&view=single"), "Undo from here on", line(last - 1, last - 1))
+    assert sorted(head for head, _ in changed(dry)) == ["update units U1 shown", "update units U3 shown"]
+    service.operator.write("demo", "update data.units set name = 'unseen' where id in (2, 3)")
+    done = press(anna, dry, "Undo now")
+    assert done.all("//table[.//th='Where']/tbody/tr/td[@data-label='Code']") == ["conflict"], "of a range, later changes conflict"
+    assert [row[2] for row in content(service) if row[0] == "unit"] == ["unit", "unseen", "unseen"]
+    back = report(anna, anna.post("/changes/revert?company=demo", {"to": str(last - 2), "dryRun": "false"}))
+    assert "Everything was undone." in back.text and content(service) == before
 
 
 def test_a_row_goes_back_with_its_children_from_its_history(anna: Visitor, service: Service, log: list[int]) -> None:
