@@ -40,7 +40,7 @@ comment on function bds.require_company(text) is
     'Raises BD001 unless the session has named this company or acts as the operator, and BD002 if it is the operator and the '
     'company does not live here';
 
-create function bds_service.refuse_absent(company text)
+create or replace function bds_service.refuse_absent(company text)
     returns text
     language plpgsql
     security definer
