@@ -189,8 +189,6 @@ class Sampler:
         in_progress.set(http.in_progress)
         memory.set(_resident_memory())
         for pool, stats in pools.items():
-            if not stats:
-                continue
             pool_connections.labels(pool).set(stats["pool_size"])
             pool_idle.labels(pool).set(stats["pool_available"])
             pool_waiting.labels(pool).set(stats["requests_waiting"])

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import itertools
 import json
+import re
 import socket
 import threading
 import time
@@ -374,6 +375,16 @@ def test_a_place_that_is_away_takes_only_its_companies_along(pair: Places, servi
     key = pair.home.key("other")
     pair.move("west")
     assert unit(service, "A").status == 200
+
+    def sample(name: str) -> float:
+        found = re.search(
+            rf'^{name}{{pool="([^"]*west[^"]*)"}} (.*)$', service.ask("/metrics", authorization=None).body.decode(), re.M
+        )
+        return float(found[2]) if found else 0.0
+
+    for _ in range(30):
+        assert service.odata("/units").status == 200
+    wait_until(lambda: sample("bds_pool_requests_total") >= 30)
     name = pair.west.rows("select current_database()")[0][0]
     with psycopg.connect(servers[1], autocommit=True) as admin:
         admin.execute(f"alter database {name} allow_connections false".encode())
@@ -395,10 +406,14 @@ def test_a_place_that_is_away_takes_only_its_companies_along(pair: Places, servi
             assert other.status == 200
             assert service.ask("/readyz", authorization=None).status == 200
             assert 'bds_place_up{place="west"} 0.0' in service.ask("/metrics", authorization=None).body.decode()
+            wait_until(lambda: sample("bds_pool_connections") == 0.0)
+            before = sample("bds_pool_requests_total")
         finally:
             admin.execute(f"alter database {name} allow_connections true".encode())
     wait_until(lambda: service.odata("/units").status == 200)
     wait_until(lambda: unit(service, "B").status == 200)
+    wait_until(lambda: sample("bds_pool_connections") > 0.0)
+    assert before <= sample("bds_pool_requests_total") < before + 30, "the counts of before are not counted again"
 
 
 def test_a_place_is_added_while_the_service_runs(pair: Places) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import select
 import types
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from contextvars import ContextVar
 from typing import Any, LiteralString
@@ -26,6 +27,7 @@ from app.database.pool import pooler
 from app.database.pool.lending import StandingConnections
 from app.database.pool.session import Row, Session, Value, read_json_exactly, read_row_on
 
+MOMENTARY = ("pool_min", "pool_max", "pool_size", "pool_available", "requests_waiting")  # of psycopg's statistics: no counts
 WAIT, WAIT_DOWN = 30.0, 5.0  # seconds that a request waits for a connection; the second while the database is down
 GIVE_UP = 1.0  # seconds after which a pool stops reconnecting, until `restore`
 # connections to a database that vanished are given up in seconds, not in hours
@@ -104,6 +106,7 @@ class Pool:
         if role == "bds_reader":
             self._settings["statement_timeout"] = f"{config.statement_timeout}s"
         self._pool = self._closed_pool()
+        self._former: Counter[str] = Counter()  # the counts of pools that were closed when the database did not answer
         self._standing = StandingConnections(self)
         self._seeking = 0  # uses that wait for a connection
         self._in_use: dict[Session, Callable[[], bool]] = {}  # each with whether its use can be repeated elsewhere
@@ -151,6 +154,7 @@ class Pool:
                 if is_repeatable():
                     connection.hang_up()
             self._standing.hang_up()
+            self._former.update({name: n for name, n in self._pool.get_stats().items() if name not in MOMENTARY})
             closing, self._pool = asyncio.create_task(self._pool.close(CLOSE_TIMEOUT)), self._closed_pool()
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
@@ -164,13 +168,11 @@ class Pool:
             self._standing.give_all_back()
             await self._pool.putconn(await self._pool.getconn(WAIT_DOWN))  # a request makes a pool that gave up reconnect
 
-    def stats(self) -> dict[str, int]:
-        """Statistics as psycopg counts them, with those of small reads; empty while the pool is not open."""
-        if self._pool.closed:
-            return {}
-        stats = self._pool.get_stats()
-        for name, number in self._standing.stats().items():
-            stats[name] = stats.get(name, 0) + number
+    def stats(self) -> Counter[str]:
+        """Statistics as psycopg counts them, with those of small reads and of pools that this one has had before."""
+        stats = Counter({} if self._pool.closed else self._pool.get_stats())
+        stats.update(self._standing.stats())
+        stats.update(self._former)
         return stats
 
     @property
