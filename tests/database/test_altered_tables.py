@@ -440,6 +440,21 @@ READS = (
 )
 
 
+@pytest.mark.parametrize("change", ["alter type data.mood rename to feeling", "alter schema moods rename to feelings"])
+def test_a_write_after_the_type_of_a_column_was_renamed_is_refused(stores: Operator, connect, change: str) -> None:
+    schema = "moods" if "schema" in change else "data"
+    stores.connection.execute(
+        f"create schema moods; create type {schema}.mood as enum ('good', 'bad'); "
+        f"alter table data.stores add mood {schema}.mood; select bds.register('data.stores')".encode()
+    )
+    writer = Operator(connect())
+    stores.connection.execute(change.encode())
+    for statement in WRITES:
+        assert refused(writer, statement.format("data.stores")) == AGAIN.format("data.stores")
+    stores.connection.execute(AGAIN.format("data.stores").encode())
+    writer.write("acme", "update data.stores set mood = 'bad'")
+
+
 @pytest.mark.parametrize("kind", ALTERATIONS)
 def test_before_an_altered_table_is_registered_again_the_past_is_read_rightly_or_refused(stores: Operator, kind: str) -> None:
     stores.connection.execute(ALTERATIONS[kind].encode())
