@@ -65,7 +65,9 @@ def test_an_entity_that_cannot_be_compared_is_a_problem_beside_those_of_the_othe
     code, text = bds("--deep", "--json")
     found = [(problem["kind"], problem["object"]) for problem in json.loads(text)["problems"]]
     assert code == 1 and found == [
-        ("not compared", "data.categories"), ("unknown trigger", "refuse on bds.log_comparisons"), ("unlogged update", "data.units")
+        ("not compared", "data.categories"),
+        ("unknown trigger", "refuse on bds.log_comparisons"),
+        ("unlogged update", "data.units"),
     ]
 
 
