@@ -217,6 +217,35 @@ def test_dropping_a_column_records_its_values_first(stores: Operator) -> None:
     assert stores.rows("select current_setting('bds.company')") == [("",)]
 
 
+FILLS = {
+    "before": ("new.size := coalesce(new.size, 7); return new;", "before update on data.stores for each row"),
+    "skips": ("return null;", "before update on data.stores for each row"),
+    "after": (
+        "update data.stores set size = 7 where size is null; return null;",
+        "after update on data.stores for each statement when (pg_trigger_depth() = 0)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FILLS)
+def test_a_column_that_a_trigger_fills_again_is_not_dropped(stores: Operator, kind: str) -> None:
+    body, event = FILLS[kind]
+    stores.connection.execute(
+        f"create function public.fill() returns trigger language plpgsql as $$ begin {body} end $$; "
+        f"create trigger fill {event} execute function public.fill(); "
+        "create trigger of_inserts before insert on data.stores for each row execute function public.fill()".encode()
+    )
+    with pytest.raises(psycopg.Error, match=r"data\.stores\.size has values of 1 row after it was set to null") as caught:
+        stores.connection.execute("select bds.drop_column('stores', 'size')")
+    assert (caught.value.sqlstate, caught.value.diag.message_hint) == (
+        "BD004",
+        "a trigger has set them again or has skipped the update: fill",
+    )
+    assert history(stores, "size") == [("create", 1, {})]
+    stores.connection.execute("alter table data.stores disable trigger fill; select bds.drop_column('stores', 'size')")
+    assert history(stores, "size") == [("create", 1, {}), ("update", None, {"size": 1})]
+
+
 def test_dropping_a_generated_column_records_its_values_too(stores: Operator) -> None:
     stores.connection.execute(
         "alter table data.stores add column label text generated always as (code || '!') stored; select bds.register('data.stores')"
