@@ -163,7 +163,7 @@ alter function bds_log.{function:I}() owner to bds_owner;
             from unnest(columns) c cross join bds_change_log.probe_of(c.type) as p (probe)
         ),
         'expected', expected,
-        'typed', (select string_agg(format('pg_typeof(n.%I)::text', c.column_name), ', ' order by c.ordinal) from unnest(columns) c),
+        'typed', (select string_agg(format('pg_typeof(%I)::text', c.column_name), ', ' order by c.ordinal) from unnest(columns) c),
         -- as text: a type may have another name by now
         'types', (select array_agg(format_type(c.type::regtype, null) order by c.ordinal)::text from unnest(columns) c)
     ));
