@@ -93,7 +93,10 @@ as $$
     select p.probe
     from bds_impl.types t
     cross join lateral (
-        select case when t.shown = 'text'::regtype then repeat(t.probe, substring(type from '\((\d{1,3})\)')::int) else t.probe end
+        select case
+            when t.shown = 'text'::regtype then repeat(t.probe, substring(type from '[(]([0-9]{1,3})[)]')::int)
+            else t.probe
+        end
     ) p (probe)
     where to_regtype(type)::regtype = any (t.stored) and pg_input_is_valid(p.probe, type);
 $$;

@@ -167,7 +167,7 @@ begin
         from (
             select p.name, sum(length(p.statement)) over (order by p.prepare_time desc, p.name) as characters
             from pg_prepared_statements p
-            where p.name like 'bds\_%'
+            where p.name ^@ 'bds_'
         ) k
         where k.name = known or k.characters + length(statement) > 500000
     loop
