@@ -238,7 +238,10 @@ create function bds_operation.advance_sequence(table_name regclass, column_name 
 as $$
 begin
     execute format(
-        'select setval(%1$L, m.last) from (select max(%2$I) as last from %3$s where %4$s) m '
+        'select setval(%1$L, m.last) from ('
+        -- a value follows the one that it gets
+        'select max(%2$I) as last from %3$s '
+        'where (%4$s) and %2$I < (select s.seqmax from pg_sequence s where s.seqrelid = %1$L::regclass)) m '
         -- a new sequence has a last value that it has not given yet
         'where m.last >= (select s.last_value from %1$s s)',
         pg_get_serial_sequence(table_name::text, column_name), column_name, table_name, condition
@@ -247,4 +250,4 @@ begin
 end
 $$;
 comment on function bds_operation.advance_sequence(regclass, name, text, text) is
-    'Sets the sequence of an identity column to the company''s last value, unless it is beyond';
+    'Sets the sequence of an identity column to the company''s last value that another one can follow, unless it is beyond';

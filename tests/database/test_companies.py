@@ -556,6 +556,12 @@ def test_of_a_dump_that_is_cut_or_damaged_nothing_is_restored(filled: Operator) 
     restore(filled, content)
 
 
+def test_a_restore_leaves_a_sequence_values_to_give(filled: Operator, elsewhere: Operator) -> None:
+    filled.write("acme", "insert into data.units (id, code, name) values (1000, 'a', 'A'), (9223372036854775807, 'z', 'Z')")
+    restore(elsewhere, dumped(filled))
+    assert elsewhere.write("acme", "insert into data.units (code, name) values ('b', 'B') returning id") == [(1001,)]
+
+
 def test_a_dump_is_one_snapshot(filled: Operator, connect: Connect) -> None:
     """Its tables fit together though somebody writes meanwhile."""
     before, writer = contents(filled, "acme"), connect()
