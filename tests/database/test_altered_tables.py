@@ -132,6 +132,9 @@ def test_writes_to_a_table_under_another_name_are_logged(stores: Operator, conne
     for write in WRITES:
         stores.write("acme", write.format(name))
     assert [operation for operation, *_ in history(stores)] == ["create", "update", "delete"]
+    both = "; ".join(f"insert into {name} (code) values ('x'), ('y'); delete from {name} where code = '{code}'" for code in "xy")
+    stores.write("acme", f"{both}; delete from {name}; delete from {name}")
+    assert stores.rows(f"select count(*) from {name}") == [(0,)]
 
 
 def test_a_table_with_its_registration_in_one_transaction_is_never_refused(stores: Operator) -> None:
