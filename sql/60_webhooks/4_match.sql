@@ -245,6 +245,9 @@ create function bds_webhooks.queue_matches(
 )
     returns setof record
     language plpgsql
+    -- times become literals
+    set timezone = 'UTC'
+    set datestyle = 'ISO, YMD'
     -- The sizes are unknown, one change and one hook or thousands of both: hash joins suit either.  Lookups row by row are in
     -- subqueries with offset 0.
     set enable_nestloop = off

@@ -242,6 +242,26 @@ def test_the_past_belongs_to_the_named_company(acme: Operator, connect) -> None:
     assert reader.execute("select row ->> 'code' from bds.rows_at('beta', 'stores', 1) row").fetchall() == [("other",)]
 
 
+@pytest.mark.parametrize(
+    "after", ["", "set local timezone = 'UTC'", "set local datestyle = 'SQL, MDY'", "set local datestyle = 'German'"]
+)
+def test_the_views_of_the_past_depend_on_no_date_style(acme: Operator, after: str) -> None:
+    acme.write("acme", "update data.stores set city = 'Bonn' where code = 'a'")
+    acme.write("acme", "update data.stores set city = 'Rom' where code = 'a'")
+    [(first, last)] = acme.rows("select min(id), max(id) from bds.changes where company_id = 'acme'")
+    acme.connection.execute("set timezone = 'Asia/Kolkata'; set datestyle = 'SQL, DMY'")  # IST, which is Israel's elsewhere
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_version('acme', %s)", (last - 1,))
+        acme.connection.execute(after.encode())
+        times = [f"current_setting('bds.{name}')" for name in ("version_time", "moment")]
+        assert acme.rows(f"select city, {times[0]} = {times[1]} and {times[0]} ^@ '20' from past.stores") == [("Bonn", True)]
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_range('acme', %s, %s)", (first, last - 1))
+        acme.connection.execute(after.encode())
+        assert acme.rows('select city, "@columns" from past.stores_diff') == [("Bonn", ["city"])]
+        assert acme.rows("select current_setting('bds.since_time') ^@ '20', current_setting('bds.since')") == [(True, str(first))]
+
+
 def test_a_row_is_looked_up_in_the_past_without_reading_the_others(acme: Operator) -> None:
     acme.write("acme", "insert into data.stores (code) select 's' || i from generate_series(1, 20000) i")
     acme.write("acme", "update data.stores set size = 5 where id %% 2 = 0")
