@@ -196,6 +196,28 @@ def test_a_dropped_column_whose_name_is_used_again_is_told_apart(stores: Operato
     ]
 
 
+def test_dropped_columns_of_one_last_name_are_told_apart(stores: Operator) -> None:
+    add = "alter table data.stores add column city text; select bds.register('data.stores')"
+    for city in ("Bonn", "Rom"):
+        stores.connection.execute(f"select bds.drop_column('stores', 'city'); {add}".encode())
+        stores.write("acme", "update data.stores set city = %s", (city,))
+    assert history(stores, "city", "city (dropped)", "city (dropped 2)") == [
+        ("create", "absent", "Ulm", "absent", {}),
+        ("update", "absent", None, "absent", {"city (dropped)": "Ulm"}),
+        ("update", "absent", "absent", "Bonn", {"city (dropped 2)": None}),
+        ("update", "absent", "absent", None, {"city (dropped 2)": "Bonn"}),
+        ("update", "Rom", "absent", "absent", {"city": None}),
+    ]
+    stores.connection.execute("select bds.drop_column('stores', 'city')")
+    assert [old for *_, old in history(stores, "city", "city (dropped)", "city (dropped 2)", "city (dropped 3)")][-1] == {
+        "city (dropped 3)": "Rom"
+    }
+    assert [old for *_, old in history(stores, "city", "city (dropped)", "city (dropped 2)")][1] == {"city (dropped)": "Ulm"}
+    stores.connection.execute("select bds.erase('acme', 'stores', 1, '{city (dropped 2)}')")
+    assert history(stores, "city (dropped 2)", "city (dropped)")[3][-1] == {"city (dropped 2)": None}
+    assert history(stores, "city (dropped 2)", "city (dropped)")[1][-1] == {"city (dropped)": "Ulm"}
+
+
 def test_dropping_a_column_records_its_values_first(stores: Operator) -> None:
     stores.company("beta")
     stores.connection.execute(
