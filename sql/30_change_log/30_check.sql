@@ -39,6 +39,21 @@ $$;
 comment on function bds_change_log.is_altered(bds.entities) is
     'Whether the columns of the entity''s table are not those that were registered, in the transaction''s snapshot';
 
+create function bds_change_log.exact(type text, value text)
+    returns text
+    language sql
+    immutable
+    return case
+        when type in ('float4', 'float8') then format(
+            'case when current_setting(''extra_float_digits'')::int > 0 then to_json(%1$s) else past.json_of(%2$s) end',
+            value, case type when 'float4' then format('past.double_of(%s)', value) else value end
+        )
+        else value
+    end;
+comment on function bds_change_log.exact(text, text) is
+    'The expression of a value of a type (bds_impl.types) as it becomes a member of JSON: with all its digits, whatever the session '
+    'has set';
+
 create function bds_change_log.row_members(this bds.entities, of_row text)
     returns text
     language plpgsql
@@ -50,7 +65,10 @@ declare
 begin
     -- A column is known by its number, which a rename keeps.  In a table that was restored and not fitted to yet, numbers differ
     -- and names are in the same order.
-    select string_agg(format('%L : %s.%s', f.name, of_row, quote_ident(a.attname)), ', ' order by f.ordinal),
+    select string_agg(
+            format('%L : %s', f.name, bds_change_log.exact(f.stored, format('%s.%s', of_row, quote_ident(a.attname)))),
+            ', ' order by f.ordinal
+        ),
         bool_or(a.attname is null)
     into members, lacks
     from bds.fields f
@@ -64,7 +82,10 @@ begin
         perform bds_change_log.refuse_altered(this);
     end if;
     return (
-        select string_agg(format('%L : %s.%I', f.name, of_row, f.column_name), ', ' order by f.ordinal)
+        select string_agg(
+            format('%L : %s', f.name, bds_change_log.exact(f.stored, format('%s.%I', of_row, f.column_name))),
+            ', ' order by f.ordinal
+        )
         from bds.fields f where f.entity = this.name
     );
 end

@@ -158,6 +158,31 @@ def test_a_column_may_have_any_name_and_differences_have_the_present_types(acme:
         assert acme.rows('select "@operation", state, version from past.clash_diff') == [("update", "2", 14)]
 
 
+@pytest.mark.parametrize("digits", [1, 0, -15])
+@pytest.mark.parametrize("type", ["float8", "float4", "another type before"])
+def test_a_difference_has_rows_whose_doubles_differ_in_the_last_digit(acme: Operator, type: str, digits: int) -> None:
+    first = "int" if type == "another type before" else type
+    acme.connection.execute(f"alter table data.stores add column weight {first}; select bds.register('data.stores')".encode())
+    if first != type:
+        acme.connection.execute(ALTER.format("alter column weight type float8").encode())
+    near = "0.1, 0.10000001" if type == "float4" else "0.1, 0.10000000000000002"
+    for value in near.split(", "):
+        acme.write("acme", f"update data.stores set weight = {value}")
+    [(last,)] = acme.rows(VERSION)
+    with acme.connection.transaction():
+        acme.connection.execute(
+            f"set local extra_float_digits = {digits}; select bds.set_range('acme', {last - 1}, {last})".encode()
+        )
+        for view in ("stores_diff", "stores_ends"):
+            assert acme.rows(f'select "@operation", "@columns" from past.{view}') == [("update", ["weight"])]
+    acme.write("acme", "update data.stores set weight = 1")
+    with acme.connection.transaction():
+        acme.connection.execute(
+            f"set local extra_float_digits = {digits}; select bds.set_range('acme', {last - 1}, {last})".encode()
+        )
+        assert acme.rows('select "@operation", "@columns" from past.stores_diff') == [("update", ["weight"])]
+
+
 def test_erased_values_are_null_in_the_past(acme: Operator) -> None:
     acme.write("acme", "update data.stores set city = 'Bonn'")
     acme.write("acme", "delete from data.stores")

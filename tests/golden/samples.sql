@@ -1546,9 +1546,9 @@ left join lateral (
 ) t on true
 cross join lateral (
     select case
-        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
+        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
         when g.first_id is distinct from g.created_id
-            then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+            then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
     end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
@@ -1614,10 +1614,10 @@ cross join lateral (
             case when o.free::text is distinct from n.free::text then 'free' end
 ,
 
-            case when o.single::text is distinct from n.single::text then 'single' end
+            case when o.single is distinct from n.single then 'single' end
 ,
 
-            case when o.double::text is distinct from n.double::text then 'double' end
+            case when o.double is distinct from n.double then 'double' end
 ,
 
             case when o.flag::text is distinct from n.flag::text then 'flag' end
@@ -1849,9 +1849,9 @@ left join lateral (
 ) t on true
 cross join lateral (
     select case
-        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
+        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
         when g.first_id is distinct from g.created_id
-            then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+            then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
     end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
@@ -1917,10 +1917,10 @@ cross join lateral (
             case when o.free::text is distinct from n.free::text then 'free' end
 ,
 
-            case when o.single::text is distinct from n.single::text then 'single' end
+            case when o.single is distinct from n.single then 'single' end
 ,
 
-            case when o.double::text is distinct from n.double::text then 'double' end
+            case when o.double is distinct from n.double then 'double' end
 ,
 
             case when o.flag::text is distinct from n.flag::text then 'flag' end
@@ -2098,8 +2098,8 @@ cross join lateral (
 ) v
 cross join lateral (
     select case
-        when v.next_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
-        else json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(g.state, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
+        when v.next_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
+        else json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(g.state, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
             when 'delete' then (v.undone ->> 'updatedAt')::timestamptz else v.updated_at end)
     end as state
     from (select v.undone) g (state)
