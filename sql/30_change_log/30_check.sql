@@ -51,8 +51,8 @@ create function bds_change_log.exact(type text, value text)
         else value
     end;
 comment on function bds_change_log.exact(text, text) is
-    'The expression of a value of a type (bds_impl.types) as it becomes a member of JSON: with all its digits, whatever the session '
-    'has set';
+    'The expression of a value of a type (bds_impl.types) as it becomes a member of JSON: with all its digits, whatever the '
+    'session has set';
 
 create function bds_change_log.row_members(this bds.entities, of_row text)
     returns text
