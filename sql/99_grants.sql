@@ -48,7 +48,7 @@ grant execute on function
 grant usage on schema past to bds_operator, bds_reader, bds_importer;  -- its views are granted by bds.register
 grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_importer;
 grant execute on function
-    past.is_altered, past.is_deep, past.last_changes, past.number_of, past.ranges_with, past.require_registered
+    past.is_altered, past.is_deep, past.json_of, past.last_changes, past.number_of, past.ranges_with, past.require_registered
     to bds_operator, bds_reader;
 grant execute on function past.double_of(real) to bds_analyst, bds_dispatcher, bds_importer, bds_operator, bds_reader, bds_writer;
 grant execute on function bds_service.authenticate to bds_reader, bds_service;

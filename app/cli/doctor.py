@@ -38,7 +38,7 @@ def examine(urls: dict[str, str], deep: bool) -> tuple[list[dict[str, Any]], dat
     for place, url in urls.items():
         try:
             found, when = _examine(url, deep)
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             if place == HOME:
                 raise
             detail = f"cannot be examined at its address in bds.places: {type(error).__name__}"
@@ -50,14 +50,23 @@ def examine(urls: dict[str, str], deep: bool) -> tuple[list[dict[str, Any]], dat
 
 
 def _examine(url: str, deep: bool) -> tuple[list[dict[str, Any]], datetime | None]:
+    problems = list[dict[str, Any]]()
     with connect(url) as connection:
         if deep:
+            connection.add_notice_handler(lambda notice: problems.extend(_not_compared(notice)))
             connection.execute("select 1 from bds.compare_log()")
             for (company,) in connection.execute(SEALED).fetchall():
                 connection.execute("select bds_service.verify_sealed(%s)", (company,))
-        problems = connection.cursor(row_factory=dict_row).execute(PROBLEMS.encode()).fetchall()
+        problems += connection.cursor(row_factory=dict_row).execute(PROBLEMS.encode()).fetchall()
         row = connection.execute(COMPARED.encode()).fetchone()
     return problems, row[0] if row else None
+
+
+def _not_compared(warning: psycopg.errors.Diagnostic) -> list[dict[str, Any]]:
+    """The problem of an entity that bds.compare_log leaves out; bds.problems has those whose tables were altered (BD007)."""
+    if warning.severity_nonlocalized != "WARNING" or warning.sqlstate == "BD007":
+        return []
+    return [dict.fromkeys(COLUMNS) | {"kind": "not compared", "object": warning.table_name, "detail": warning.message_primary}]
 
 
 def as_json(problems: Sequence[dict[str, Any]], compared: datetime | None) -> str:

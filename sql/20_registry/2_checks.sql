@@ -17,6 +17,7 @@ begin
         where not exists (
             select from pg_attribute a join pg_type t on t.oid = a.atttypid
             where a.attrelid = table_name and a.attname = wanted.name and t.typname = wanted.type and a.attnotnull
+                and a.atttypmod in (-1, 6)  -- stamps have microseconds
         )
     loop
         raise exception using errcode = 'BD005', message = format('%s has no column %s', table_name, odd.definition);

@@ -164,7 +164,7 @@ begin
         from pg_attribute a
         left join bds.fields f on f.entity = this.name and f.ordinal = a.attnum
         where a.attrelid = this.table_name and a.attnum > 0
-            and (f.name is not null or a.attname = 'company_id' and view !~ '^my\.|^past\..*_(diff|versions)"?$')
+            and (f.name is not null or a.attname = 'company_id' and view !~ '^my[.]|^past[.].*_(diff|versions)"?$')
         order by a.attnum
     loop
         perform bds_registry.run(format('comment on column %s.%I is %L', view, field.name, field.description));

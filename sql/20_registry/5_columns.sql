@@ -106,7 +106,7 @@ as $$
 $$;
 comment on function bds.drop_column(text, name) is
     'Drops a column of an entity''s table so that history keeps its values: each becomes the old value of an update record. '
-    'Registers the table again; returns the number of records';
+    'Registers the table again; returns the number of records. Raises BD004 if rows keep values, as a trigger may cause';
 
 create function bds_registry.drop_column_now(entity text, column_name name)
     returns bigint
@@ -214,8 +214,37 @@ begin
         total := total + emptied;
     end loop;
     perform set_config('bds.company', named, true);
+    perform bds_registry.require_empty(this, field);
     return total;
 end
 $$;
 comment on function bds_registry.empty_column(bds.entities, bds.fields) is
-    'Sets a column that is about to be dropped to null, so that its values are logged; drops the constraints over it';
+    'Sets a column that is about to be dropped to null, so that its values are logged; drops the constraints over it. Raises BD004 '
+    'if rows keep values';
+
+create function bds_registry.require_empty(this bds.entities, field bds.fields)
+    returns void
+    language plpgsql
+as $$
+declare
+    kept bigint;
+begin
+    execute format('select count(*) from %s where %I is not null', this.table_name, field.column_name) into kept;
+    if kept > 0 then
+        raise exception using
+            errcode = 'BD004',
+            message = format(
+                'column %s.%I has values of %s after it was set to null: it is not dropped, because they would be lost',
+                this.table_name, field.column_name, case kept when 1 then '1 row' else kept || ' rows' end
+            ),
+            hint = (
+                select 'a trigger has set them again or has skipped the update: ' || string_agg(quote_ident(t.tgname), ', ')
+                from pg_trigger t
+                where t.tgrelid = this.table_name and not t.tgisinternal and t.tgname !~ '^bds_' and t.tgenabled in ('O', 'A')
+                    and t.tgtype & 16 > 0  -- of updates
+            );
+    end if;
+end
+$$;
+comment on function bds_registry.require_empty(bds.entities, bds.fields) is
+    'Raises BD004, with the triggers that may be the cause, if rows have values of a column that was set to null';

@@ -65,7 +65,7 @@ create function bds_registry.view_objects(this bds.entities, out type text, out 
 as $$
     -- without the columns: an altered table is a problem of its own
     select 'view', c.oid::regclass::text,
-        concat_ws(' ', c.relowner::regrole, c.reloptions::text, substring(pg_get_viewdef(c.oid) from '\mFROM\M.*'))
+        concat_ws(' ', c.relowner::regrole, c.reloptions::text, substring(pg_get_viewdef(c.oid) from '[[:<:]]FROM[[:>:]].*'))
     from pg_class c
     where c.oid in (select v from bds_registry.views_of(this.name) v)
     union all

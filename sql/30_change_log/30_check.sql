@@ -39,6 +39,21 @@ $$;
 comment on function bds_change_log.is_altered(bds.entities) is
     'Whether the columns of the entity''s table are not those that were registered, in the transaction''s snapshot';
 
+create function bds_change_log.exact(type text, value text)
+    returns text
+    language sql
+    immutable
+    return case
+        when type in ('float4', 'float8') then format(
+            'case when current_setting(''extra_float_digits'')::int > 0 then to_json(%1$s) else past.json_of(%2$s) end',
+            value, case type when 'float4' then format('past.double_of(%s)', value) else value end
+        )
+        else value
+    end;
+comment on function bds_change_log.exact(text, text) is
+    'The expression of a value of a type (bds_impl.types) as it becomes a member of JSON: with all its digits, whatever the '
+    'session has set';
+
 create function bds_change_log.row_members(this bds.entities, of_row text)
     returns text
     language plpgsql
@@ -50,7 +65,10 @@ declare
 begin
     -- A column is known by its number, which a rename keeps.  In a table that was restored and not fitted to yet, numbers differ
     -- and names are in the same order.
-    select string_agg(format('%L : %s.%s', f.name, of_row, quote_ident(a.attname)), ', ' order by f.ordinal),
+    select string_agg(
+            format('%L : %s', f.name, bds_change_log.exact(f.stored, format('%s.%s', of_row, quote_ident(a.attname)))),
+            ', ' order by f.ordinal
+        ),
         bool_or(a.attname is null)
     into members, lacks
     from bds.fields f
@@ -64,7 +82,10 @@ begin
         perform bds_change_log.refuse_altered(this);
     end if;
     return (
-        select string_agg(format('%L : %s.%I', f.name, of_row, f.column_name), ', ' order by f.ordinal)
+        select string_agg(
+            format('%L : %s', f.name, bds_change_log.exact(f.stored, format('%s.%I', of_row, f.column_name))),
+            ', ' order by f.ordinal
+        )
         from bds.fields f where f.entity = this.name
     );
 end
@@ -93,7 +114,10 @@ as $$
     select p.probe
     from bds_impl.types t
     cross join lateral (
-        select case when t.shown = 'text'::regtype then repeat(t.probe, substring(type from '\((\d{1,3})\)')::int) else t.probe end
+        select case
+            when t.shown = 'text'::regtype then repeat(t.probe, substring(type from '[(]([0-9]{1,3})[)]')::int)
+            else t.probe
+        end
     ) p (probe)
     where to_regtype(type)::regtype = any (t.stored) and pg_input_is_valid(p.probe, type);
 $$;
@@ -138,13 +162,13 @@ declare
     this  bds.entities := (select e from bds.entities e where e.name = {entity:L});
     nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
     found text;
-    types regtype[];
+    types text[];
 begin
     execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', {probes:L}, nulls) into found;
     if found = {expected:L} then
         execute format('select array[%s] from %s', {typed:L}, nulls) into types;
     end if;
-    if types = {types:L}::regtype[] and not bds_registry.is_rewritten(this) then
+    if types = {types:L}::text[] and not bds_registry.is_rewritten(this) then
         return true;
     end if;
     perform bds_change_log.refuse_altered(this);
@@ -163,8 +187,9 @@ alter function bds_log.{function:I}() owner to bds_owner;
             from unnest(columns) c cross join bds_change_log.probe_of(c.type) as p (probe)
         ),
         'expected', expected,
-        'typed', (select string_agg(format('pg_typeof(n.%I)', c.column_name), ', ' order by c.ordinal) from unnest(columns) c),
-        'types', (select array_agg(c.type order by c.ordinal)::text from unnest(columns) c)
+        'typed', (select string_agg(format('pg_typeof(%I)::text', c.column_name), ', ' order by c.ordinal) from unnest(columns) c),
+        -- as text: a type may have another name by now
+        'types', (select array_agg(format_type(c.type::regtype, null) order by c.ordinal)::text from unnest(columns) c)
     ));
 end
 $$;

@@ -161,19 +161,13 @@ begin
         end if;
         {end updates}
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
-            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
-            perform bds_change_log.put_in_order(
-                company, {entity:L}, {event:L}, array_agg(r.id), array_agg(r.updated_at), base, changes, newest
-            )
-            from {rows} r
-            left join lateral (
-                select t.id, t.updated_at from {table} t
-                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
-            ) t on true
-            where r.company_id = company
-                and {if deletes}t.id is not null{else deletes}t.updated_at is distinct from r.updated_at{end deletes}
-            having count(*) > 0;
+            -- nested statements have written rows of this one
+            if to_regclass({table:L}) = tg_relid then
+                perform {in_order};
+            else  -- the table was renamed
+                execute format($statement$select {in_order_of_another}$statement$, tg_relid::regclass)
+                using company, base, changes, newest;
+            end if;
         end if;
         {if parent}
         if to_regclass({parent_table:L}) is null then
@@ -229,6 +223,34 @@ alter function bds_log.{function:I}() owner to bds_owner;
 comment on function bds_change_log.log_template() is
     'The template of the statement trigger''s function; bds_change_log.make_log_function fills it';
 
+create function bds_change_log.in_order(
+    this bds.entities, event text, of_table text, company text, base text, changes text, newest text
+)
+    returns text
+    language sql
+    immutable
+    return bds_impl.fill(
+        $sql$bds_change_log.put_in_order(
+                    {company}, {entity:L}, {event:L}, array_agg(r.id), array_agg(r.updated_at), {base}, {changes}, {newest}
+                )
+                from {rows} r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from {table} t
+                    where t.company_id = {company} and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = {company}
+                    and {is_other}
+                having count(*) > 0$sql$,
+        'company', company, 'entity', (this).name, 'event', event, 'base', base, 'changes', changes, 'newest', newest,
+        'rows', case event when 'delete' then 'old_rows' else 'new_rows' end, 'table', of_table,
+        'is_other', case event when 'delete' then 't.id is not null' else 't.updated_at is distinct from r.updated_at' end
+    );
+comment on function bds_change_log.in_order(bds.entities, text, text, text, text, text, text) is
+    'The call of bds_change_log.put_in_order with the rows of a statement that have changed in the table since, without a verb; '
+    'company to newest: expressions of what it takes';
+
 create function bds_change_log.parent_scope(child bds.entities)
     returns jsonb
     language plpgsql
@@ -261,6 +283,8 @@ begin
         'check', bds_registry.function_of(this.name, 'check'),
         'entity', this.name,
         'table', this.table_name::text,
+        'in_order', bds_change_log.in_order(this, event, this.table_name::text, 'company', 'base', 'changes', 'newest'),
+        'in_order_of_another', bds_change_log.in_order(this, event, '%s', '$1', '$2', '$3', '$4'),
         -- the rows that the statement has written or, for a delete, removed
         'rows', case event when 'delete' then 'old_rows' else 'new_rows' end,
         'event', event,

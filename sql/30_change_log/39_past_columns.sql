@@ -22,20 +22,26 @@ as $$
         where h.entity = names_at.entity and h.column_name <> 'company_id'
     ),
     latest as (select distinct on (c.ordinal) c.* from columns c order by c.ordinal, c.since desc),
-    present as (select l.name from latest l where l.until = 'infinity')
+    numbered as (
+        select l.ordinal, l.name, l.until,
+            count(*) over (partition by l.name) as namesakes,
+            count(*) filter (where l.until < 'infinity') over (partition by l.name order by l.ordinal) as n
+        from latest l
+    )
     select jsonb_object_agg(
         c.name,
         l.name || case
-            when l.until < 'infinity' and exists (select from present p where p.name = l.name) then ' (dropped)'
-            else ''
+            when l.until = 'infinity' or l.namesakes = 1 then ''
+            when l.n = 1 then ' (dropped)'
+            else format(' (dropped %s)', l.n)
         end
     )
-    from columns c join latest l on l.ordinal = c.ordinal
+    from columns c join numbered l on l.ordinal = c.ordinal
     where c.since <= at and at < c.until;
 $$;
 comment on function bds_change_log.names_at(text, timestamptz) is
-    'The fields of an entity at a time, each with its present name: {"city": "town"}. A dropped field whose name another one has '
-    'now is called "<name> (dropped)"';
+    'The fields of an entity at a time, each with its present name: {"city": "town"}. A dropped field whose last name another one '
+    'has, or had last, is called "<name> (dropped)", the next one of that name "<name> (dropped 2)"';
 
 create function bds_change_log.state_at(state jsonb, names jsonb)
     returns jsonb

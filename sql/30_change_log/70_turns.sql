@@ -39,7 +39,7 @@ as $$
         case when p.gid is null then coalesce(name.parts[1], a.application_name) else p.gid end, coalesce(a.xact_start, p.prepared),
         case
             when p.gid is not null then 'prepared transaction'
-            when a.query collate "C" ~* '\mbds\.import_' then 'import'
+            when a.query collate "C" ~* '[[:<:]]bds[.]import_' then 'import'
             else 'session'
         end,
         a.query,
@@ -70,7 +70,7 @@ as $$
     ) t
     left join pg_stat_activity a on a.pid = t.pid
     left join pg_prepared_xacts p on p.transaction = t.transactionid
-    cross join lateral (select regexp_match(a.application_name, '^(.*?) \[(.*?)\]?$') as parts) name
+    cross join lateral (select regexp_match(a.application_name, '^(.*?) [[](.*?)[]]?$') as parts) name
     where c.xmax <> '0' and exists (
         -- a number of another kind that happens to be equal is not its transaction
         select from locks r

@@ -13,7 +13,8 @@ as $$
             string_agg(
                 case
                     when a.attnum is null then 'null::text'  -- dropped: bds.drop_column has emptied it
-                    when format_type(a.atttypid, a.atttypmod) = h.type then format('r.%I', a.attname)
+                    -- of a type that is gone the column may have its values under another name
+                    when format_type(a.atttypid, a.atttypmod) = h.type or to_regtype(h.type) is null then format('r.%I', a.attname)
                     else bds_impl.fill(
                         'case when pg_input_is_valid(r.{column:I}::text, {type:L}) then r.{column:I}::text::{type} end',
                         'column', a.attname, 'type', h.type
@@ -28,6 +29,21 @@ as $$
 $$;
 comment on function bds_change_log.past_hash(bds.entities, timestamptz) is
     'The expression that was logged as row_hash of a row r at a time, over the current columns';
+
+create function bds_change_log.comparable_since(this bds.entities)
+    returns timestamptz
+    language sql
+    stable
+as $$
+    select coalesce(max(h.until), '-infinity')
+    from bds.column_history h
+    join pg_attribute a on a.attrelid = this.table_name and a.attnum = h.ordinal and not a.attisdropped
+    join pg_type t on t.oid = a.atttypid and t.typnamespace = 'pg_catalog'::regnamespace
+    where h.entity = this.name and to_regtype(h.type) is null;
+$$;
+comment on function bds_change_log.comparable_since(bds.entities) is
+    'The time from which on bds_change_log.past_hash gives the hashes that were logged: before, a column had a type that was '
+    'dropped since, and has another one now';
 
 create function bds_change_log.comparison(this bds.entities)
     returns text
@@ -44,7 +60,7 @@ as $$
             where f.id > 1 and ($1 is null or f.company_id = $1)
         ),
         last as (
-            select distinct on (l.company_id, l.row_id) l.company_id, l.row_id, l.operation, l.row_hash
+            select distinct on (l.company_id, l.row_id) l.company_id, l.row_id, l.operation, l.row_hash, l.created_at
             from bds.change_log l left join kept k on k.company_id = l.company_id
             where l.entity = {entity:L} and l.created_at >= {since:L} and ($1 is null or l.company_id = $1)
                 -- after changes that are left from before a dropped month, there were others
@@ -60,7 +76,7 @@ as $$
                 when l.operation = 'delete' or l.operation is null and r.updated_at >= {since:L}
                     and r.updated_at >= coalesce((select k.since from kept k where k.company_id = r.company_id), '-infinity')
                 then 'unlogged insert'
-                when {differs} then 'unlogged update'
+                when l.created_at >= {comparable:L} and {differs} then 'unlogged update'
             end as kind,
             {hash} as row_hash
         from (select * from {table} t where $1 is null or t.company_id = $1) r
@@ -72,6 +88,7 @@ as $$
         'table', this.table_name::text,
         'hash', bds_change_log.row_hash(this),
         'since', (select min(h.since)::text from bds.column_history h where h.entity = this.name),
+        'comparable', bds_change_log.comparable_since(this)::text,
         'differs', (
             select string_agg('l.row_hash <> ' || p.hash, ' and ' order by p.since desc)
             from (
@@ -94,6 +111,7 @@ comment on function bds_change_log.comparison(bds.entities) is
 create function bds_change_log.compare_rows(this bds.entities, company text)
     returns void
     language plpgsql
+    set datestyle = 'ISO, MDY'
     set timezone = 'UTC'
     set extra_float_digits = 1
     set intervalstyle = 'postgres'
@@ -149,6 +167,7 @@ comment on function bds_change_log.compare_ids(text) is 'Stores the ids that are
 create function bds_change_log.record_rows(this bds.entities, company text)
     returns void
     language plpgsql
+    set datestyle = 'ISO, MDY'
     set timezone = 'UTC'
     set extra_float_digits = 1
     set intervalstyle = 'postgres'
@@ -187,6 +206,29 @@ $$;
 comment on function bds_change_log.record_rows(bds.entities, text) is
     'Writes a record, without old values, for each row of a company that differs from its last record';
 
+create function bds_change_log.compare_entity(this bds.entities, company text, record boolean)
+    returns void
+    language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+    other text;
+begin
+    perform bds_change_log.compare_rows(this, company);
+    if record then
+        for other in
+            select distinct f.company_id from bds.log_findings f
+            where f.entity = this.name and f.kind like 'unlogged %' and f.company_id = coalesce(company, f.company_id)
+            order by 1
+        loop
+            perform bds_change_log.record_rows(this, other), bds_change_log.compare_rows(this, other);
+        end loop;
+    end if;
+end
+$$;
+comment on function bds_change_log.compare_entity(bds.entities, text, boolean) is
+    'Compares the rows of an entity with the log. record: also writes records for those that differ';
+
 create or replace function bds.compare_log(company text default null, entity text default null, record boolean default false)
     returns setof bds.log_findings
     language plpgsql
@@ -195,8 +237,7 @@ create or replace function bds.compare_log(company text default null, entity tex
 as $$
 #variable_conflict use_variable
 declare
-    this  bds.entities;
-    other text;
+    this bds.entities;
 begin
     if not bds.is_operator() then
         raise exception using errcode = 'BD001', message = 'only the operator compares rows with the change log';
@@ -223,16 +264,16 @@ begin
                 hint = bds_registry.register_statement(this);
             continue;
         end if;
-        perform bds_change_log.compare_rows(this, company);
-        if record then
-            for other in
-                select distinct f.company_id from bds.log_findings f
-                where f.entity = this.name and f.kind like 'unlogged %' and f.company_id = coalesce(company, f.company_id)
-                order by 1
-            loop
-                perform bds_change_log.record_rows(this, other), bds_change_log.compare_rows(this, other);
-            end loop;
-        end if;
+        begin
+            perform bds_change_log.compare_entity(this, company, record);
+        exception when others then
+            if entity is not null then
+                raise;
+            end if;
+            raise warning using
+                errcode = sqlstate, table = this.table_name::text,
+                message = format('%s is not compared with the change log: %s', this.name, sqlerrm);
+        end;
     end loop;
     if entity is null then
         perform bds_change_log.compare_ids(company);
@@ -246,4 +287,5 @@ $$;
 comment on function bds.compare_log(text, text, boolean) is
     'Compares rows of a company (null: of all) and an entity (null: all, and the log''s ids) with the change log; stores and '
     'returns the differences. record: also writes a record for each row that differs, without old values, which are unknown. A '
-    'table that was altered and not registered again raises BD007; without an entity it is left out, with a warning';
+    'table that was altered and not registered again raises BD007; without an entity, one that cannot be compared is left out, '
+    'with a warning';

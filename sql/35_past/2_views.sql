@@ -110,7 +110,7 @@ as $$
             case when t.shown = 'text'::regtype
                 then 'case when jsonb_typeof(g.state -> %1$L) in (''string'', ''null'') then g.state -> %1$L '
                 'else to_jsonb(g.state ->> %1$L) end' else 'to_jsonb(%2$s)' end,
-            f.name, bds_past.value(f)
+            f.name, bds_change_log.exact(case when t.shown = 'float8'::regtype then 'float8' end, bds_past.value(f))
         )
     ) v (value)
     where f.entity = fitted.entity and f.stored <> 'jsonb'

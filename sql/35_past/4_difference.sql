@@ -38,6 +38,16 @@ $$;
 comment on function past.last_changes(text, text, bigint, timestamptz, bigint, timestamptz) is
     'The last change of each row of an entity among those after one version up to another, whose times are given, too';
 
+create or replace function past.json_of(value double precision)
+    returns json
+    language sql
+    immutable
+    parallel safe
+    strict
+    set extra_float_digits = 1
+    return to_json(value);
+comment on function past.json_of(double precision) is 'A double as JSON with all its digits, whatever the session has set';
+
 create function bds_past.last_of_rows(this bds.entities)
     returns text
     language sql
@@ -84,7 +94,9 @@ as $$
         'changed', bds_past.last_of_rows(this),
         'fields', jsonb_agg(
             jsonb_build_object(
-                'field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'))
+                'field', f.name, 'n', f.ordinal, 'value', bds_past.value(f), 'compared', f.name not in ('id', 'updatedAt'),
+                -- the session may have doubles printed with fewer digits
+                'as_text', case when t.shown = 'float8'::regtype then '' else '::text' end)
             order by f.ordinal),
         'names', array_agg(f.name order by f.ordinal)::text,
         -- columns that the entity got later
@@ -94,6 +106,7 @@ as $$
             'null')
     )
     from bds.fields f
+    join bds_impl.types t on t.name = f.stored
     cross join lateral (select bds_past.begin_of(f.entity), bds_past.begin_of(f.entity, f.ordinal)) b (since, column_since)
     where f.entity = this.name;
 $$;
@@ -147,7 +160,7 @@ cross join lateral (
         else array_remove(array[
             {each fields|,
             }{if compared}
-            case when o.{field:I}::text is distinct from n.{field:I}::text then {field:L} end
+            case when o.{field:I}{as_text} is distinct from n.{field:I}{as_text} then {field:L} end
             {else compared}
             null
             {end compared}

@@ -215,6 +215,8 @@ create or replace function bds.set_version(company text, version bigint)
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+    set datestyle = 'ISO, YMD'
 as $$
 begin
     perform bds_past.enter(company);
@@ -230,6 +232,8 @@ create or replace function bds.set_range(company text, from_version bigint, to_v
     language plpgsql
     security definer
     set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+    set datestyle = 'ISO, YMD'
 as $$
 begin
     perform bds_past.enter(company);

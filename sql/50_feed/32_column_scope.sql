@@ -220,7 +220,7 @@ as $$
         'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named,
         'cleared', format('(%s)::%s', r.cleared, c.base_type), 'typed', bds_feed.typed(c),
         'sound', bds_impl.fill($sql$({given} is null or {given} = e'\x01' or {valid})$sql$, 'given', r.given, 'valid', r.valid),
-        'is_constant', r.cleared !~ '\w\(',  -- a function may return another value at another time
+        'is_constant', r.cleared !~ '[[:alnum:]_][(]',  -- a function may return another value at another time
         -- a nested record has a parent without naming it
         'gives', case
             when c.is_parent then 'true'

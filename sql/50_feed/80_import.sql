@@ -92,9 +92,9 @@ create function bds_feed.refuse_denied(context text)
     immutable
 as $$
 declare
-    denied text := (regexp_match(context, '(?:PL/pgSQL|SQL) function "?([^"\n]+?)"? (?:line|statement|during) '))[1];
+    denied text := (regexp_match(context, e'(?:PL/pgSQL|SQL) function "?([^"\n]+?)"? (?:line|statement|during) '))[1];
 begin
-    if denied !~ '^bds(_|\.)' then
+    if denied !~ '^bds[_.]' then
         raise exception using
             errcode = 'BD004',
             message = format(

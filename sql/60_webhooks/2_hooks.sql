@@ -99,7 +99,7 @@ begin
         raise exception using
             errcode = 'BD005', message = format('expected a filter of at most 10,000 characters, got %s', length(filter));
     end if;
-    return case when filter ~ '\S' then filter end;
+    return case when filter ~ '[^[:space:]]' then filter end;
 end
 $$;
 comment on function bds_webhooks.filter_text(text) is 'A hook''s filter, or null if it is blank; raises BD005 if it is too long';

@@ -167,7 +167,7 @@ begin
         from (
             select p.name, sum(length(p.statement)) over (order by p.prepare_time desc, p.name) as characters
             from pg_prepared_statements p
-            where p.name like 'bds\_%'
+            where p.name ^@ 'bds_'
         ) k
         where k.name = known or k.characters + length(statement) > 500000
     loop
@@ -245,6 +245,9 @@ create function bds_webhooks.queue_matches(
 )
     returns setof record
     language plpgsql
+    -- times become literals
+    set timezone = 'UTC'
+    set datestyle = 'ISO, YMD'
     -- The sizes are unknown, one change and one hook or thousands of both: hash joins suit either.  Lookups row by row are in
     -- subqueries with offset 0.
     set enable_nestloop = off

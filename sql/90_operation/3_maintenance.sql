@@ -47,18 +47,22 @@ begin
         begin
             perform bds.compare_log(entity => due.name);
             done := 1;
-        exception when lock_not_available then
+        exception
             -- the others are compared meanwhile
-            problem := concat_ws(
-                '; ', problem, format('55P03: %s is put off: another session has held a lock for 0.1 s', due.name)
-            );
+            when lock_not_available then
+                problem := concat_ws(
+                    '; ', problem, format('55P03: %s is put off: another session has held a lock for 0.1 s', due.name)
+                );
+            when others then
+                problem := concat_ws('; ', problem, format('%s: %s is not compared: %s', sqlstate, due.name, sqlerrm));
         end;
     end loop;
 end
 $$;
 comment on function bds_operation.compare_next(interval) is
     'Compares the rows of one entity with the log: of those that were not compared for that time (null: none) the first that is '
-    'not altered and whose table no other session has locked; returns the number of entities compared, and which could not be';
+    'not altered, whose table no other session has locked, and that can be compared; returns the number of entities compared, and '
+    'which could not be';
 
 create or replace function bds.maintain(
     import_age interval default null, compare_age interval default null, seal_age interval default '1 hour'

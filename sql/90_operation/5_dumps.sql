@@ -19,27 +19,6 @@ $$;
 comment on function bds_operation.company_shape() is
     'The tables of a dump with their entities, columns and types, which are the same where it is restored';
 
-create function bds_operation.past_names()
-    returns jsonb
-    language sql
-    stable
-as $$
-    select jsonb_agg(to_jsonb(t) order by t.entity, t.since)
-    from (
-        select b.entity, b.at as since, lead(b.at, 1, 'infinity') over (partition by b.entity order by b.at) as until,
-            bds_change_log.names_at(b.entity, b.at) as names, bds_change_log.texts_at(b.entity, b.at) as texts
-        from (
-            select h.entity, h.since as at from bds.column_history h
-            union
-            select h.entity, h.until from bds.column_history h where h.until < 'infinity'
-        ) b
-    ) t
-    where t.texts is not null or exists (select from jsonb_each_text(t.names) n where n.key <> n.value);
-$$;
-comment on function bds_operation.past_names() is
-    'The times in which columns had other names than now, or were text in another form: [{entity, since, until, names, texts}], '
-    'see bds_change_log.names_at and texts_at; null if there are none';
-
 create function bds_operation.dump_header(company text)
     returns jsonb
     language plpgsql
@@ -204,78 +183,6 @@ $$;
 comment on function bds_operation.begin_restore(jsonb) is
     'Checks that a company can be restored here, makes its tenant and months, and lets this transaction write without triggers';
 
-create function bds_operation.renamed_ranges(company text, names jsonb)
-    returns bigint[]
-    language sql
-    stable
-as $$
-    select coalesce(array_agg(s.first_id), '{}')
-    from bds.seals s
-    where s.company_id = company and s.log = 'changes' and exists (
-        select from (
-            select l.company_id, l.id, l.entity, l.created_at, l.old from bds.change_log l
-            union all
-            select a.company_id, a.id, a.entity, a.created_at, a.old from bds.change_archive a
-        ) l
-        join jsonb_to_recordset(nullif(names, 'null')) n (
-            entity text, since timestamptz, until timestamptz, names jsonb, texts jsonb
-        ) on n.entity = l.entity and l.created_at >= n.since and l.created_at < n.until
-        where l.company_id = company and l.id between s.first_id and s.last_id
-            and bds_change_log.old_at(l.old, n.names, n.texts) is distinct from l.old
-    );
-$$;
-comment on function bds_operation.renamed_ranges(text, jsonb) is
-    'The sealed ranges of a restored log that have old values of other names, or of texts in another form';
-
-create function bds_operation.rename_restored(header jsonb)
-    returns void
-    language plpgsql
-as $$
-declare
-    company text := header ->> 'company';
-    log     regclass;
-    hidden  text;
-    opened  jsonb;
-begin
-    if header -> 'names' is distinct from coalesce(bds_operation.past_names(), 'null') then
-        opened := bds_seals.open_ranges(company, bds_operation.renamed_ranges(company, header -> 'names'));
-        foreach log in array array['bds.change_log', 'bds.change_archive']::regclass[] loop
-            execute format(
-                'update %s l set old = bds_change_log.old_at(l.old, n.names, n.texts) '
-                'from jsonb_to_recordset(nullif($2, ''null'')) n (entity text, since timestamptz, until timestamptz, '
-                'names jsonb, texts jsonb) '
-                'where l.company_id = $1 and l.entity = n.entity and l.created_at >= n.since and l.created_at < n.until '
-                'and l.old is not null',
-                log
-            )
-            using company, header -> 'names';
-        end loop;
-        if opened <> '[]' then
-            perform bds_audit.note(company, 'rename', 'changes', bds_seals.closed(company, opened));
-        end if;
-    end if;
-    select h.entity into hidden
-    from (select c.entity, min(c.since) as since from bds.column_history c group by c.entity) h
-    where h.since > (header -> 'history' ->> h.entity)::timestamptz and exists (
-        select 1 from bds.change_log l
-        where l.company_id = company and l.entity = h.entity
-            and l.created_at < h.since and l.created_at >= (header -> 'history' ->> h.entity)::timestamptz
-    )
-    limit 1;
-    if hidden is not null then
-        raise exception using
-            errcode = 'BD005',
-            message = format('the history of %s begins later here than in the dump: changes before would be hidden', hidden),
-            hint = format(
-                'if its table is empty and no company here has changes of it: select bds.unregister(%L); %s; else restore into '
-                'another database', hidden, (select bds_registry.register_statement(e) from bds.entities e where e.name = hidden)
-            );
-    end if;
-end
-$$;
-comment on function bds_operation.rename_restored(jsonb) is
-    'Gives old values of a restored log the present names of their columns, if columns were renamed there at other times than here';
-
 create function bds_operation.finish_restore(header jsonb, with_hooks boolean, is_moved boolean)
     returns void
     language plpgsql
@@ -331,7 +238,10 @@ create function bds_operation.advance_sequence(table_name regclass, column_name 
 as $$
 begin
     execute format(
-        'select setval(%1$L, m.last) from (select max(%2$I) as last from %3$s where %4$s) m '
+        'select setval(%1$L, m.last) from ('
+        -- a value follows the one that it gets
+        'select max(%2$I) as last from %3$s '
+        'where (%4$s) and %2$I < (select s.seqmax from pg_sequence s where s.seqrelid = %1$L::regclass)) m '
         -- a new sequence has a last value that it has not given yet
         'where m.last >= (select s.last_value from %1$s s)',
         pg_get_serial_sequence(table_name::text, column_name), column_name, table_name, condition
@@ -340,4 +250,4 @@ begin
 end
 $$;
 comment on function bds_operation.advance_sequence(regclass, name, text, text) is
-    'Sets the sequence of an identity column to the company''s last value, unless it is beyond';
+    'Sets the sequence of an identity column to the company''s last value that another one can follow, unless it is beyond';

@@ -46,7 +46,7 @@ as $$
         -- views of the past have columns in conditions, too; what mends an altered table makes its views again
         and (o.type <> 'view' or num_nulls(o.now, o.made) > 0 or not bds_change_log.is_altered(o.e))
     union all
-    select 'altered rights', o.entity, btrim(regexp_replace(t.target, '^(.*)on \w+ (.*)$', '\2 \1')), r.detail, r.mend
+    select 'altered rights', o.entity, btrim(regexp_replace(t.target, '^(.*)on [a-z]+ (.*)$', e'\\2 \\1')), r.detail, r.mend
     from objects o
     cross join lateral replace(
         replace(o.name, '{table}', o.table_name), '{sequence}', coalesce(bds_registry.sequence_of((o.e).table_name)::text, '')

@@ -20,7 +20,9 @@ as $$
             )
             and not exists (
                 select from bds.places p
-                where p.url ~ format('(^|\s)dbname\s*=\s*''?%1$s''?(\s|$)|^\w+://[^?]*/%1$s(\?|$)', d.datname)
+                where p.url ~ format(
+                    '(^|[[:space:]])dbname[[:space:]]*=[[:space:]]*''?%1$s''?([[:space:]]|$)|^[a-z]+://[^?]*/%1$s([?]|$)', d.datname
+                )
             )
             and exists (select from bds.settings s where s.place = 'home')
     ),

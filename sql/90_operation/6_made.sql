@@ -29,7 +29,7 @@ as $$
         where t.level > 0
         union all
         select c.oid, 'bds.change_log' from pg_class c
-        where c.relnamespace = 'bds'::regnamespace and c.relname ~ '^change_log_\d{4}_\d{2}$' and c.relkind = 'r'
+        where c.relnamespace = 'bds'::regnamespace and c.relname ~ '^change_log_[0-9]{4}_[0-9]{2}$' and c.relkind = 'r'
             and not c.relispartition
     )
     select c.oid, c.oid::regclass::text,

@@ -61,7 +61,7 @@ as $$
     from differences d
     where d.type = 'owner' and d.present is not null
     union all
-    select 'altered rights', null, btrim(regexp_replace(d.object, '^(.*)on \w+ (.*)$', '\2 \1')), r.detail, r.mend
+    select 'altered rights', null, btrim(regexp_replace(d.object, '^(.*)on [a-z]+ (.*)$', e'\\2 \\1')), r.detail, r.mend
     from differences d
     cross join lateral bds_impl.rights_differ(d.object, coalesce(d.made, '{}')::jsonb, coalesce(d.present, '{}')::jsonb) r
     where d.type = 'right' and r.detail is not null

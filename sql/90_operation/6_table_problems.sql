@@ -179,10 +179,11 @@ as $$
 declare
     this  record;
     last  bigint;
-    given bigint;
+    next  numeric;
 begin
     for this in
-        select e.name, a.attname, a.attrelid::regclass as table_name, s.seqrelid::regclass as sequence, s.seqstart, s.seqincrement
+        select e.name, a.attname, a.attrelid::regclass as table_name, s.seqrelid::regclass as sequence, s.seqstart, s.seqincrement,
+            s.seqmax
         from pg_attribute a
         join pg_class t on t.oid = a.attrelid
         join pg_depend d on d.refclassid = 'pg_class'::regclass and d.refobjid = a.attrelid and d.refobjsubid = a.attnum
@@ -197,27 +198,30 @@ begin
     loop
         execute format(
             'select max(m.last) from bds.clocks c cross join lateral ('
-            'select t.%1$I as last from %2$s t where t.company_id = c.company_id order by t.%1$I desc limit 1) m',
+            -- no value would follow its last one
+            'select t.%1$I as last from %2$s t where t.company_id = c.company_id and t.%1$I <= $1 order by t.%1$I desc limit 1) m',
             this.attname, this.table_name
-        ) into last;
-        given := pg_sequence_last_value(this.sequence);
-        if last >= coalesce(given + this.seqincrement, this.seqstart) then
+        ) into last using this.seqmax - this.seqincrement;
+        next := coalesce(pg_sequence_last_value(this.sequence)::numeric + this.seqincrement, this.seqstart);
+        if last >= next or next > this.seqmax then
             entity := this.name;
             kind := 'lagging sequence';
             object := this.sequence;
-            detail := format(
-                'its next value is %s, but %s has %s up to %s: inserts can fail',
-                coalesce(given + this.seqincrement, this.seqstart),
-                this.table_name, this.attname, last
-            );
-            mend := format('select setval(%L, %s)', this.sequence, last);
+            detail := case
+                when next > this.seqmax then format('it has given its last value, %s: inserts fail', this.seqmax)
+                else format(
+                    'its next value is %s, but %s has %s up to %s: inserts can fail', next, this.table_name, this.attname, last
+                )
+            end;
+            mend := case when next <= this.seqmax then format('select setval(%L, %s)', this.sequence, last) end;
             return next;
         end if;
     end loop;
 end
 $$;
 comment on function bds_operation.lagging_sequences() is
-    'Problems of sequences that will give values which rows have already, as after logical replication or a restore of rows alone';
+    'Problems of sequences that will give values which rows have already, as after logical replication or a restore of rows alone, '
+    'or that have none left';
 
 create or replace function bds_service.table_problems()
     returns table (kind text, entity text, object text, detail text, mend text)

@@ -15,7 +15,7 @@ from app.cli import doctor, heads
 from app.cli.main import main
 from app.errors import ServiceError
 from tests.conftest import Operator
-from tests.database.test_compare_log import unlogged
+from tests.database.test_compare_log import NOT_COMPARED, unlogged
 
 
 @pytest.fixture
@@ -53,6 +53,22 @@ def test_problems_fit_the_terminal_and_name_their_mend(operator: Operator, bds: 
         assert "mend: alter table data.units enable trigger bds_log_insert;" in words, width
         assert "unlogged update: data.units (company acme, entity units)" in words, width
         assert "mend: select bds.compare_log('acme', 'units', record => true);" in words, width
+
+
+def test_an_entity_that_cannot_be_compared_is_a_problem_beside_those_of_the_others(
+    operator: Operator, bds: Callable[..., tuple[int, str]]
+) -> None:
+    operator.company("acme")
+    operator.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    operator.connection.execute(NOT_COMPARED.format("categories").encode())
+    unlogged(operator.connection, "update data.units set name = 'B'")
+    code, text = bds("--deep", "--json")
+    found = [(problem["kind"], problem["object"]) for problem in json.loads(text)["problems"]]
+    assert code == 1 and found == [
+        ("not compared", "data.categories"),
+        ("unknown trigger", "refuse on bds.log_comparisons"),
+        ("unlogged update", "data.units"),
+    ]
 
 
 def test_problems_as_json(operator: Operator, bds: Callable[..., tuple[int, str]]) -> None:

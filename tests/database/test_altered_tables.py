@@ -132,6 +132,9 @@ def test_writes_to_a_table_under_another_name_are_logged(stores: Operator, conne
     for write in WRITES:
         stores.write("acme", write.format(name))
     assert [operation for operation, *_ in history(stores)] == ["create", "update", "delete"]
+    both = "; ".join(f"insert into {name} (code) values ('x'), ('y'); delete from {name} where code = '{code}'" for code in "xy")
+    stores.write("acme", f"{both}; delete from {name}; delete from {name}")
+    assert stores.rows(f"select count(*) from {name}") == [(0,)]
 
 
 def test_a_table_with_its_registration_in_one_transaction_is_never_refused(stores: Operator) -> None:
@@ -193,6 +196,28 @@ def test_a_dropped_column_whose_name_is_used_again_is_told_apart(stores: Operato
     ]
 
 
+def test_dropped_columns_of_one_last_name_are_told_apart(stores: Operator) -> None:
+    add = "alter table data.stores add column city text; select bds.register('data.stores')"
+    for city in ("Bonn", "Rom"):
+        stores.connection.execute(f"select bds.drop_column('stores', 'city'); {add}".encode())
+        stores.write("acme", "update data.stores set city = %s", (city,))
+    assert history(stores, "city", "city (dropped)", "city (dropped 2)") == [
+        ("create", "absent", "Ulm", "absent", {}),
+        ("update", "absent", None, "absent", {"city (dropped)": "Ulm"}),
+        ("update", "absent", "absent", "Bonn", {"city (dropped 2)": None}),
+        ("update", "absent", "absent", None, {"city (dropped 2)": "Bonn"}),
+        ("update", "Rom", "absent", "absent", {"city": None}),
+    ]
+    stores.connection.execute("select bds.drop_column('stores', 'city')")
+    assert [old for *_, old in history(stores, "city", "city (dropped)", "city (dropped 2)", "city (dropped 3)")][-1] == {
+        "city (dropped 3)": "Rom"
+    }
+    assert [old for *_, old in history(stores, "city", "city (dropped)", "city (dropped 2)")][1] == {"city (dropped)": "Ulm"}
+    stores.connection.execute("select bds.erase('acme', 'stores', 1, '{city (dropped 2)}')")
+    assert history(stores, "city (dropped 2)", "city (dropped)")[3][-1] == {"city (dropped 2)": None}
+    assert history(stores, "city (dropped 2)", "city (dropped)")[1][-1] == {"city (dropped)": "Ulm"}
+
+
 def test_dropping_a_column_records_its_values_first(stores: Operator) -> None:
     stores.company("beta")
     stores.connection.execute(
@@ -215,6 +240,35 @@ def test_dropping_a_column_records_its_values_first(stores: Operator) -> None:
     assert stores.rows("select name from bds.fields where entity = 'stores' and name = 'size'") == []
     assert stores.rows("select count(*) from bds.column_history where is_lost") == [(0,)]
     assert stores.rows("select current_setting('bds.company')") == [("",)]
+
+
+FILLS = {
+    "before": ("new.size := coalesce(new.size, 7); return new;", "before update on data.stores for each row"),
+    "skips": ("return null;", "before update on data.stores for each row"),
+    "after": (
+        "update data.stores set size = 7 where size is null; return null;",
+        "after update on data.stores for each statement when (pg_trigger_depth() = 0)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FILLS)
+def test_a_column_that_a_trigger_fills_again_is_not_dropped(stores: Operator, kind: str) -> None:
+    body, event = FILLS[kind]
+    stores.connection.execute(
+        f"create function public.fill() returns trigger language plpgsql as $$ begin {body} end $$; "
+        f"create trigger fill {event} execute function public.fill(); "
+        "create trigger of_inserts before insert on data.stores for each row execute function public.fill()".encode()
+    )
+    with pytest.raises(psycopg.Error, match=r"data\.stores\.size has values of 1 row after it was set to null") as caught:
+        stores.connection.execute("select bds.drop_column('stores', 'size')")
+    assert (caught.value.sqlstate, caught.value.diag.message_hint) == (
+        "BD004",
+        "a trigger has set them again or has skipped the update: fill",
+    )
+    assert history(stores, "size") == [("create", 1, {})]
+    stores.connection.execute("alter table data.stores disable trigger fill; select bds.drop_column('stores', 'size')")
+    assert history(stores, "size") == [("create", 1, {}), ("update", None, {"size": 1})]
 
 
 def test_dropping_a_generated_column_records_its_values_too(stores: Operator) -> None:
@@ -438,6 +492,21 @@ READS = (
     "select h.row from bds.row_history('acme', 'stores', 1) h",
     "select jsonb_object_agg(v.column_name, v.new) from bds.change_values('acme', 'stores') v where v.column_name in ('code', 'city')",
 )
+
+
+@pytest.mark.parametrize("change", ["alter type data.mood rename to feeling", "alter schema moods rename to feelings"])
+def test_a_write_after_the_type_of_a_column_was_renamed_is_refused(stores: Operator, connect, change: str) -> None:
+    schema = "moods" if "schema" in change else "data"
+    stores.connection.execute(
+        f"create schema moods; create type {schema}.mood as enum ('good', 'bad'); "
+        f"alter table data.stores add mood {schema}.mood; select bds.register('data.stores')".encode()
+    )
+    writer = Operator(connect())
+    stores.connection.execute(change.encode())
+    for statement in WRITES:
+        assert refused(writer, statement.format("data.stores")) == AGAIN.format("data.stores")
+    stores.connection.execute(AGAIN.format("data.stores").encode())
+    writer.write("acme", "update data.stores set mood = 'bad'")
 
 
 @pytest.mark.parametrize("kind", ALTERATIONS)

@@ -418,6 +418,82 @@ def test_history_that_was_recorded_under_old_names_is_read_under_the_present_one
     assert [old for (old,) in filled.rows(logged)][2] == {"city": "Ulm"}, "where the names were the same the log stays as it was"
 
 
+SWAP = f"{RENAME.format('city', 'town')}; alter table data.warehouses add column city text; select bds.register('data.warehouses')"
+TEXT = (
+    "select bds.drop_views('warehouses'); alter table data.warehouses drop constraint city_is_finite, alter column city type text using city #>> '{}'; "
+    "select bds.register('data.warehouses')"
+)
+# what alters a table after it got the column city of a type, what is written in the dump between its alteration there and here, and
+# whether that can be told apart here
+ALTERED = {
+    "a renamed column": ("text", SWAP, "town = 'Bonn'", True),
+    "a column of its former name": ("text", SWAP, "city = 'Bonn'", False),
+    "an added column": (
+        "text",
+        "alter table data.warehouses add column more text; select bds.register('data.warehouses')",
+        "more = 'x'",
+        False,
+    ),
+    "another column": (
+        "text",
+        "alter table data.warehouses add column more text; select bds.register('data.warehouses')",
+        "city = 'x'",
+        True,
+    ),
+    "a text that was JSON": ("jsonb", TEXT, "city = 'Bonn'", False),
+    "a text beside one that was JSON": ("jsonb", TEXT, "name = 'Bonn'", True),
+    "two renames": ("text", f"{RENAME.format('city', 'a')}; {RENAME.format('a', 'town')}", "town = 'Bonn'", True),
+}
+
+
+@pytest.mark.parametrize("here_first", [True, False])
+@pytest.mark.parametrize("kind", ALTERED)
+def test_history_of_a_table_that_was_altered_at_another_time_is_the_same_or_refused(
+    filled: Operator, elsewhere: Operator, kind: str, here_first: bool
+) -> None:
+    type_, change, between, is_known = ALTERED[kind]
+    value = "'\"Ulm\"'" if type_ == "jsonb" else "'Ulm'"
+    for operator in (filled, elsewhere):
+        operator.connection.execute(
+            f"alter table data.warehouses add column city {type_}, add column name text; select bds.register('data.warehouses')".encode()
+        )
+    update = "update data.warehouses set {} where company_id = 'acme'"
+    filled.write("acme", update.format(f"city = {value}"))
+    filled.write("acme", update.format("city = null"))
+    filled.write("acme", update.format(f"city = {value}"))
+    if here_first:
+        elsewhere.connection.execute(change.encode())
+        filled.write("acme", update.format("name = 'x', city = city"))
+    filled.connection.execute(change.encode())
+    filled.write("acme", update.format(between))
+    filled.write("acme", update.format(between.replace("= '", "= 'other ")))
+    if not here_first:
+        elsewhere.connection.execute(change.encode())
+    filled.write("acme", update.format("name = 'last', code = 'W2'"))
+    history = (
+        "select version, operation, old from bds.row_history('acme', 'warehouses', "
+        "(select id from data.warehouses where company_id = 'acme')) order by 1"
+    )
+    content = dumped(filled)
+    if not here_first and not is_known:
+        with pytest.raises(psycopg.Error, match="warehouses was altered at another time there than here: change") as caught:
+            restore(elsewhere, content)
+        assert caught.value.sqlstate == "BD005"
+        return
+    restore(elsewhere, content)
+    assert elsewhere.rows(history) == filled.rows(history)
+    [(last,)] = filled.rows("select last_id from bds.company_positions where company_id = 'acme'")
+    for version in range(last - 3, last):
+        states = [state(operator, version) for operator in (filled, elsewhere)]
+        assert states[0] == states[1], version
+
+
+def state(operator: Operator, version: int) -> list[tuple[Any, ...]]:
+    with operator.connection.transaction():
+        operator.connection.execute("select bds.set_version('acme', %s)", (version,))
+        return operator.rows("select * from past.warehouses where company_id = 'acme'")
+
+
 def test_children_that_got_their_parent_later_in_the_dump_are_read_so(filled: Operator, elsewhere: Operator) -> None:
     later = "select name, parent_since from bds.entities where parent_since > '-infinity'"
     assert filled.rows(later) == elsewhere.rows(later) == []
@@ -478,6 +554,12 @@ def test_of_a_dump_that_is_cut_or_damaged_nothing_is_restored(filled: Operator) 
         restore(filled, content[:second] + content[second + dump.FRAME.size + dump.FRAME.unpack_from(content, second)[1] :])
     assert contents(filled, "acme") == before
     restore(filled, content)
+
+
+def test_a_restore_leaves_a_sequence_values_to_give(filled: Operator, elsewhere: Operator) -> None:
+    filled.write("acme", "insert into data.units (id, code, name) values (1000, 'a', 'A'), (9223372036854775807, 'z', 'Z')")
+    restore(elsewhere, dumped(filled))
+    assert elsewhere.write("acme", "insert into data.units (code, name) values ('b', 'B') returning id") == [(1001,)]
 
 
 def test_a_dump_is_one_snapshot(filled: Operator, connect: Connect) -> None:

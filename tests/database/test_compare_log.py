@@ -173,6 +173,63 @@ def test_rows_that_an_alteration_left_alone_are_not_found(stores: Operator, kind
     assert found(stores) == [("unlogged update", "acme", "stores", 2)]
 
 
+GONE = {
+    "renamed type": "alter type data.mood rename to feeling",
+    "renamed schema": "create schema other; grant usage on schema other to public; alter type data.mood set schema other; alter schema other rename to another",
+    "dropped type": f"{DROP_VIEWS}; alter table data.stores alter mood type text using mood::text; drop type data.mood",
+}
+
+
+@pytest.mark.parametrize("kind", GONE)
+def test_rows_logged_under_a_type_that_is_gone_are_compared_as_far_as_they_can_be(stores: Operator, kind: str) -> None:
+    stores.connection.execute("create type data.mood as enum ('good', 'bad'); alter table data.stores add mood data.mood")
+    stores.connection.execute("select bds.register('data.stores')")
+    stores.write("acme", "update data.stores set mood = 'good'")
+    stores.connection.execute(f"{GONE[kind]}; select bds.register('data.stores')".encode())
+    assert found(stores) == []
+    if kind != "dropped type":
+        unlogged(stores.connection, "update data.stores set mood = 'bad' where code = 'b'")
+        assert found(stores, "record => true") == []
+    stores.write("acme", "update data.stores set city = 'Kiel'")
+    assert found(stores) == []
+    unlogged(stores.connection, "update data.stores set mood = null")
+    assert found(stores) == [("unlogged update", "acme", "stores", 2)]
+
+
+NOT_COMPARED = """
+    create function public.refuse() returns trigger language plpgsql as
+    $$ begin raise exception 'not now' using errcode = '22003'; end $$;
+    create trigger refuse before insert on bds.log_comparisons for each row when (new.entity = '{}')
+    execute function public.refuse()
+"""
+
+
+def test_an_entity_that_cannot_be_compared_does_not_keep_the_others_from_it(acme: Operator) -> None:
+    acme.connection.execute(NOT_COMPARED.format("stores").encode())
+    unlogged(acme.connection, "update data.units set name = 'X' where company_id = 'beta'")
+    notices: list[tuple[str | None, str | None]] = []
+    acme.connection.add_notice_handler(lambda notice: notices.append((notice.sqlstate, notice.message_primary)))
+    assert found(acme) == [("unlogged update", "beta", "units", 1)]
+    assert notices == [("22003", "stores is not compared with the change log: not now")]
+    with pytest.raises(psycopg.errors.NumericValueOutOfRange):
+        found(acme, "entity => 'stores'")
+    step = "select done, problem from bds.maintain(compare_age => '0 s') where step = 'compare rows with the log'"
+    problem = "22003: stores is not compared: not now"
+    assert {acme.rows(step)[0] for _ in range(7)} == {(1, problem)}
+
+
+def test_a_comparison_depends_on_no_setting_of_the_session(stores: Operator) -> None:
+    stores.write("acme", "update data.stores set city = '2026-02-01'")
+    stores.connection.execute(
+        f"{DROP_VIEWS}; alter table data.stores alter city type date using city::date; select bds.register('data.stores')".encode()
+    )
+    stores.connection.execute("set datestyle = 'German'; set timezone = 'Asia/Tokyo'; set intervalstyle = 'iso_8601'")
+    assert found(stores) == []
+    unlogged(stores.connection, "update data.stores set size = 9 where code = 'b'")
+    assert found(stores, "record => true") == []
+    assert stores.rows("select count(*) from bds.changes where operation = 'update' and old = '{}'") == [(1,)]
+
+
 def test_values_that_an_alteration_changed_are_found(stores: Operator) -> None:
     stores.connection.execute(
         f"{DROP_VIEWS}; alter table data.stores alter size type text using 'size ' || size; select bds.register('data.stores')".encode()

@@ -158,6 +158,31 @@ def test_a_column_may_have_any_name_and_differences_have_the_present_types(acme:
         assert acme.rows('select "@operation", state, version from past.clash_diff') == [("update", "2", 14)]
 
 
+@pytest.mark.parametrize("digits", [1, 0, -15])
+@pytest.mark.parametrize("type", ["float8", "float4", "another type before"])
+def test_a_difference_has_rows_whose_doubles_differ_in_the_last_digit(acme: Operator, type: str, digits: int) -> None:
+    first = "int" if type == "another type before" else type
+    acme.connection.execute(f"alter table data.stores add column weight {first}; select bds.register('data.stores')".encode())
+    if first != type:
+        acme.connection.execute(ALTER.format("alter column weight type float8").encode())
+    near = "0.1, 0.10000001" if type == "float4" else "0.1, 0.10000000000000002"
+    for value in near.split(", "):
+        acme.write("acme", f"update data.stores set weight = {value}")
+    [(last,)] = acme.rows(VERSION)
+    with acme.connection.transaction():
+        acme.connection.execute(
+            f"set local extra_float_digits = {digits}; select bds.set_range('acme', {last - 1}, {last})".encode()
+        )
+        for view in ("stores_diff", "stores_ends"):
+            assert acme.rows(f'select "@operation", "@columns" from past.{view}') == [("update", ["weight"])]
+    acme.write("acme", "update data.stores set weight = 1")
+    with acme.connection.transaction():
+        acme.connection.execute(
+            f"set local extra_float_digits = {digits}; select bds.set_range('acme', {last - 1}, {last})".encode()
+        )
+        assert acme.rows('select "@operation", "@columns" from past.stores_diff') == [("update", ["weight"])]
+
+
 def test_erased_values_are_null_in_the_past(acme: Operator) -> None:
     acme.write("acme", "update data.stores set city = 'Bonn'")
     acme.write("acme", "delete from data.stores")
@@ -240,6 +265,26 @@ def test_the_past_belongs_to_the_named_company(acme: Operator, connect) -> None:
         )
     assert reader.execute("select code from past.stores_unchanged").fetchall() == [("other",)]
     assert reader.execute("select row ->> 'code' from bds.rows_at('beta', 'stores', 1) row").fetchall() == [("other",)]
+
+
+@pytest.mark.parametrize(
+    "after", ["", "set local timezone = 'UTC'", "set local datestyle = 'SQL, MDY'", "set local datestyle = 'German'"]
+)
+def test_the_views_of_the_past_depend_on_no_date_style(acme: Operator, after: str) -> None:
+    acme.write("acme", "update data.stores set city = 'Bonn' where code = 'a'")
+    acme.write("acme", "update data.stores set city = 'Rom' where code = 'a'")
+    [(first, last)] = acme.rows("select min(id), max(id) from bds.changes where company_id = 'acme'")
+    acme.connection.execute("set timezone = 'Asia/Kolkata'; set datestyle = 'SQL, DMY'")  # IST, which is Israel's elsewhere
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_version('acme', %s)", (last - 1,))
+        acme.connection.execute(after.encode())
+        times = [f"current_setting('bds.{name}')" for name in ("version_time", "moment")]
+        assert acme.rows(f"select city, {times[0]} = {times[1]} and {times[0]} ^@ '20' from past.stores") == [("Bonn", True)]
+    with acme.connection.transaction():
+        acme.connection.execute("select bds.set_range('acme', %s, %s)", (first, last - 1))
+        acme.connection.execute(after.encode())
+        assert acme.rows('select city, "@columns" from past.stores_diff') == [("Bonn", ["city"])]
+        assert acme.rows("select current_setting('bds.since_time') ^@ '20', current_setting('bds.since')") == [(True, str(first))]
 
 
 def test_a_row_is_looked_up_in_the_past_without_reading_the_others(acme: Operator) -> None:

@@ -260,6 +260,18 @@ def test_a_sequence_that_gives_ids_which_rows_have_is_listed(acme: Operator) -> 
     assert [p[3] for p in problems(acme)] == ["bds.erasures_number_seq"]
 
 
+def test_the_mend_of_a_sequence_leaves_it_values_to_give(acme: Operator) -> None:
+    acme.write("acme", "insert into data.stores (id, code) values (17, 'a'), (9223372036854775807, 'z')")
+    assert [(p[3], p[5]) for p in problems(acme)] == [("data.stores_id_seq", "select setval('data.stores_id_seq', 17)")]
+    mend(acme)
+    assert problems(acme) == []
+    assert acme.write("acme", "insert into data.stores (code) values ('b') returning id") == [(18,)]
+    acme.connection.execute("select setval('data.stores_id_seq', 9223372036854775807)")
+    assert [(p[0], p[3], p[4], p[5]) for p in problems(acme)] == [
+        ("lagging sequence", "data.stores_id_seq", "it has given its last value, 9223372036854775807: inserts fail", None)
+    ]
+
+
 def test_constraints_and_indexes_that_prove_nothing_are_listed(acme: Operator) -> None:
     acme.connection.execute("alter table data.stores add constraint is_some check (size > 0) not valid")
     acme.connection.execute("create index stores_city on data.stores (company_id, city)")

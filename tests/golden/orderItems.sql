@@ -10,13 +10,13 @@ declare
     this  bds.entities := (select e from bds.entities e where e.name = 'orderItems');
     nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
     found text;
-    types regtype[];
+    types text[];
 begin
     execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', '{"price": "0.01234567890123456789012345678901234567890", "quantity": "0.01234567890123456789012345678901234567890", "updated_at": "2000-01-01 00:00:00.654321+00"}', nulls) into found;
     if found = '{"company_id":null,"id":null,"description":null,"quantity":0.012346,"price":0.0123,"order_id":null,"product_id":null,"updated_at":"2000-01-01T00:00:00.654321+00:00"}' then
-        execute format('select array[%s] from %s', 'pg_typeof(n.company_id), pg_typeof(n.id), pg_typeof(n.description), pg_typeof(n.quantity), pg_typeof(n.price), pg_typeof(n.order_id), pg_typeof(n.product_id), pg_typeof(n.updated_at)', nulls) into types;
+        execute format('select array[%s] from %s', 'pg_typeof(company_id)::text, pg_typeof(id)::text, pg_typeof(description)::text, pg_typeof(quantity)::text, pg_typeof(price)::text, pg_typeof(order_id)::text, pg_typeof(product_id)::text, pg_typeof(updated_at)::text', nulls) into types;
     end if;
-    if types = '{text,bigint,text,"numeric(19,6)","numeric(19,4)",bigint,bigint,"timestamp with time zone"}'::regtype[] and not bds_registry.is_rewritten(this) then
+    if types = '{text,bigint,text,numeric,numeric,bigint,bigint,"timestamp with time zone"}'::text[] and not bds_registry.is_rewritten(this) then
         return true;
     end if;
     perform bds_change_log.refuse_altered(this);
@@ -164,19 +164,37 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
-            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
-            perform bds_change_log.put_in_order(
-                company, 'orderItems', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
-            )
-            from new_rows r
-            left join lateral (
-                select t.id, t.updated_at from data.order_items t
-                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
-            ) t on true
-            where r.company_id = company
-                and t.updated_at is distinct from r.updated_at
-            having count(*) > 0;
+            -- nested statements have written rows of this one
+            if to_regclass('data.order_items') = tg_relid then
+                perform bds_change_log.put_in_order(
+                    company, 'orderItems', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+                )
+                from new_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from data.order_items t
+                    where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = company
+                    and t.updated_at is distinct from r.updated_at
+                having count(*) > 0;
+            else  -- the table was renamed
+                execute format($statement$select bds_change_log.put_in_order(
+                    $1, 'orderItems', 'insert', array_agg(r.id), array_agg(r.updated_at), $2, $3, $4
+                )
+                from new_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from %s t
+                    where t.company_id = $1 and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = $1
+                    and t.updated_at is distinct from r.updated_at
+                having count(*) > 0$statement$, tg_relid::regclass)
+                using company, base, changes, newest;
+            end if;
         end if;
         if to_regclass('data.orders') is null then
             perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = 'orders';
@@ -390,19 +408,37 @@ begin
                 hint = 'a trigger that fires after bds_2_stamp has changed them';
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
-            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
-            perform bds_change_log.put_in_order(
-                company, 'orderItems', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
-            )
-            from new_rows r
-            left join lateral (
-                select t.id, t.updated_at from data.order_items t
-                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
-            ) t on true
-            where r.company_id = company
-                and t.updated_at is distinct from r.updated_at
-            having count(*) > 0;
+            -- nested statements have written rows of this one
+            if to_regclass('data.order_items') = tg_relid then
+                perform bds_change_log.put_in_order(
+                    company, 'orderItems', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+                )
+                from new_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from data.order_items t
+                    where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = company
+                    and t.updated_at is distinct from r.updated_at
+                having count(*) > 0;
+            else  -- the table was renamed
+                execute format($statement$select bds_change_log.put_in_order(
+                    $1, 'orderItems', 'update', array_agg(r.id), array_agg(r.updated_at), $2, $3, $4
+                )
+                from new_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from %s t
+                    where t.company_id = $1 and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = $1
+                    and t.updated_at is distinct from r.updated_at
+                having count(*) > 0$statement$, tg_relid::regclass)
+                using company, base, changes, newest;
+            end if;
         end if;
         if to_regclass('data.orders') is null then
             perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = 'orders';
@@ -555,19 +591,37 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
-            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
-            perform bds_change_log.put_in_order(
-                company, 'orderItems', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
-            )
-            from old_rows r
-            left join lateral (
-                select t.id, t.updated_at from data.order_items t
-                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
-            ) t on true
-            where r.company_id = company
-                and t.id is not null
-            having count(*) > 0;
+            -- nested statements have written rows of this one
+            if to_regclass('data.order_items') = tg_relid then
+                perform bds_change_log.put_in_order(
+                    company, 'orderItems', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+                )
+                from old_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from data.order_items t
+                    where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = company
+                    and t.id is not null
+                having count(*) > 0;
+            else  -- the table was renamed
+                execute format($statement$select bds_change_log.put_in_order(
+                    $1, 'orderItems', 'delete', array_agg(r.id), array_agg(r.updated_at), $2, $3, $4
+                )
+                from old_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from %s t
+                    where t.company_id = $1 and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = $1
+                    and t.id is not null
+                having count(*) > 0$statement$, tg_relid::regclass)
+                using company, base, changes, newest;
+            end if;
         end if;
         if to_regclass('data.orders') is null then
             perform bds_change_log.refuse_altered(e) from bds.entities e where e.name = 'orders';

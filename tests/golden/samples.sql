@@ -10,13 +10,13 @@ declare
     this  bds.entities := (select e from bds.entities e where e.name = 'samples');
     nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
     found text;
-    types regtype[];
+    types text[];
 begin
     execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', '{"at": "2000-01-01 00:00:00.654321+00", "free": "0.01234567890123456789012345678901234567890", "span": "1 month 1 day 01:01:01.654321", "clock": "00:00:00.654321", "short": "xxxx", "amount": "0.01234567890123456789012345678901234567890", "padded": "xxxx", "updated_at": "2000-01-01 00:00:00.654321+00"}', nulls) into found;
     if found = '{"company_id":null,"id":null,"code":null,"words":null,"short":"xxxx","padded":"xxxx","mood":null,"feeling":null,"small":null,"whole":null,"long":null,"amount":0.01,"free":0.01234567890123456789012345678901234567890,"single":null,"double":null,"flag":null,"day":null,"clock":"00:00:00.654321","at":"2000-01-01T00:00:00.654321+00:00","span":"1 mon 1 day 01:01:01.654321","key":null,"octets":null,"document":null,"level":null,"updated_at":"2000-01-01T00:00:00.654321+00:00"}' then
-        execute format('select array[%s] from %s', 'pg_typeof(n.company_id), pg_typeof(n.id), pg_typeof(n.code), pg_typeof(n.words), pg_typeof(n.short), pg_typeof(n.padded), pg_typeof(n.mood), pg_typeof(n.feeling), pg_typeof(n.small), pg_typeof(n.whole), pg_typeof(n.long), pg_typeof(n.amount), pg_typeof(n.free), pg_typeof(n.single), pg_typeof(n.double), pg_typeof(n.flag), pg_typeof(n.day), pg_typeof(n.clock), pg_typeof(n.at), pg_typeof(n.span), pg_typeof(n.key), pg_typeof(n.octets), pg_typeof(n.document), pg_typeof(n.level), pg_typeof(n.updated_at)', nulls) into types;
+        execute format('select array[%s] from %s', 'pg_typeof(company_id)::text, pg_typeof(id)::text, pg_typeof(code)::text, pg_typeof(words)::text, pg_typeof(short)::text, pg_typeof(padded)::text, pg_typeof(mood)::text, pg_typeof(feeling)::text, pg_typeof(small)::text, pg_typeof(whole)::text, pg_typeof(long)::text, pg_typeof(amount)::text, pg_typeof(free)::text, pg_typeof(single)::text, pg_typeof(double)::text, pg_typeof(flag)::text, pg_typeof(day)::text, pg_typeof(clock)::text, pg_typeof(at)::text, pg_typeof(span)::text, pg_typeof(key)::text, pg_typeof(octets)::text, pg_typeof(document)::text, pg_typeof(level)::text, pg_typeof(updated_at)::text', nulls) into types;
     end if;
-    if types = '{text,bigint,text,text,"character varying(4)",character(4),data.mood,data.feeling,smallint,integer,bigint,"numeric(9,2)",numeric,real,"double precision",boolean,date,"time without time zone","timestamp with time zone",interval,uuid,bytea,jsonb,data.level,"timestamp with time zone"}'::regtype[] and not bds_registry.is_rewritten(this) then
+    if types = '{text,bigint,text,text,"character varying",character,data.mood,data.feeling,smallint,integer,bigint,numeric,numeric,real,"double precision",boolean,date,"time without time zone","timestamp with time zone",interval,uuid,bytea,jsonb,data.level,"timestamp with time zone"}'::text[] and not bds_registry.is_rewritten(this) then
         return true;
     end if;
     perform bds_change_log.refuse_altered(this);
@@ -164,19 +164,37 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
-            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
-            perform bds_change_log.put_in_order(
-                company, 'samples', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
-            )
-            from new_rows r
-            left join lateral (
-                select t.id, t.updated_at from data.samples t
-                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
-            ) t on true
-            where r.company_id = company
-                and t.updated_at is distinct from r.updated_at
-            having count(*) > 0;
+            -- nested statements have written rows of this one
+            if to_regclass('data.samples') = tg_relid then
+                perform bds_change_log.put_in_order(
+                    company, 'samples', 'insert', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+                )
+                from new_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from data.samples t
+                    where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = company
+                    and t.updated_at is distinct from r.updated_at
+                having count(*) > 0;
+            else  -- the table was renamed
+                execute format($statement$select bds_change_log.put_in_order(
+                    $1, 'samples', 'insert', array_agg(r.id), array_agg(r.updated_at), $2, $3, $4
+                )
+                from new_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from %s t
+                    where t.company_id = $1 and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = $1
+                    and t.updated_at is distinct from r.updated_at
+                having count(*) > 0$statement$, tg_relid::regclass)
+                using company, base, changes, newest;
+            end if;
         end if;
         exit when company = last;
         changes := null;
@@ -405,19 +423,37 @@ begin
                 hint = 'a trigger that fires after bds_2_stamp has changed them';
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
-            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
-            perform bds_change_log.put_in_order(
-                company, 'samples', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
-            )
-            from new_rows r
-            left join lateral (
-                select t.id, t.updated_at from data.samples t
-                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
-            ) t on true
-            where r.company_id = company
-                and t.updated_at is distinct from r.updated_at
-            having count(*) > 0;
+            -- nested statements have written rows of this one
+            if to_regclass('data.samples') = tg_relid then
+                perform bds_change_log.put_in_order(
+                    company, 'samples', 'update', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+                )
+                from new_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from data.samples t
+                    where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = company
+                    and t.updated_at is distinct from r.updated_at
+                having count(*) > 0;
+            else  -- the table was renamed
+                execute format($statement$select bds_change_log.put_in_order(
+                    $1, 'samples', 'update', array_agg(r.id), array_agg(r.updated_at), $2, $3, $4
+                )
+                from new_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from %s t
+                    where t.company_id = $1 and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = $1
+                    and t.updated_at is distinct from r.updated_at
+                having count(*) > 0$statement$, tg_relid::regclass)
+                using company, base, changes, newest;
+            end if;
         end if;
         exit when company = last;
         changes := null;
@@ -567,19 +603,37 @@ begin
             window w as (rows unbounded preceding);
         end if;
         if turn.interleaved then
-            -- nested statements have written rows of this one.  For a company without statistics, or a table that has been filled
-            -- since, the planner expects one row, for which any index costs the same: only the key has this order without a sort.
-            perform bds_change_log.put_in_order(
-                company, 'samples', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
-            )
-            from old_rows r
-            left join lateral (
-                select t.id, t.updated_at from data.samples t
-                where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
-            ) t on true
-            where r.company_id = company
-                and t.id is not null
-            having count(*) > 0;
+            -- nested statements have written rows of this one
+            if to_regclass('data.samples') = tg_relid then
+                perform bds_change_log.put_in_order(
+                    company, 'samples', 'delete', array_agg(r.id), array_agg(r.updated_at), base, changes, newest
+                )
+                from old_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from data.samples t
+                    where t.company_id = company and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = company
+                    and t.id is not null
+                having count(*) > 0;
+            else  -- the table was renamed
+                execute format($statement$select bds_change_log.put_in_order(
+                    $1, 'samples', 'delete', array_agg(r.id), array_agg(r.updated_at), $2, $3, $4
+                )
+                from old_rows r
+                left join lateral (
+                    -- For a company without statistics, or a table that has been filled since, the planner expects one row, for
+                    -- which any index costs the same: only the key has this order without a sort.
+                    select t.id, t.updated_at from %s t
+                    where t.company_id = $1 and t.id between r.id and r.id order by t.id limit 1
+                ) t on true
+                where r.company_id = $1
+                    and t.id is not null
+                having count(*) > 0$statement$, tg_relid::regclass)
+                using company, base, changes, newest;
+            end if;
         end if;
         exit when company = last;
         changes := null;
@@ -1492,9 +1546,9 @@ left join lateral (
 ) t on true
 cross join lateral (
     select case
-        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
+        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
         when g.first_id is distinct from g.created_id
-            then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+            then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
     end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
@@ -1560,10 +1614,10 @@ cross join lateral (
             case when o.free::text is distinct from n.free::text then 'free' end
 ,
 
-            case when o.single::text is distinct from n.single::text then 'single' end
+            case when o.single is distinct from n.single then 'single' end
 ,
 
-            case when o.double::text is distinct from n.double::text then 'double' end
+            case when o.double is distinct from n.double then 'double' end
 ,
 
             case when o.flag::text is distinct from n.flag::text then 'flag' end
@@ -1795,9 +1849,9 @@ left join lateral (
 ) t on true
 cross join lateral (
     select case
-        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
+        when g.first_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
         when g.first_id is distinct from g.created_id
-            then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
+            then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || g.state || jsonb_build_object('id', c.row_id, 'updatedAt', case when g.deleted_id = g.first_id then (g.state ->> 'updatedAt')::timestamptz else g.updated_at end)
     end as state
     from (
         select past.merge(l.old order by l.id desc) as state, min(l.last_updated_at) as updated_at, min(l.id) as first_id,
@@ -1863,10 +1917,10 @@ cross join lateral (
             case when o.free::text is distinct from n.free::text then 'free' end
 ,
 
-            case when o.single::text is distinct from n.single::text then 'single' end
+            case when o.single is distinct from n.single then 'single' end
 ,
 
-            case when o.double::text is distinct from n.double::text then 'double' end
+            case when o.double is distinct from n.double then 'double' end
 ,
 
             case when o.flag::text is distinct from n.flag::text then 'flag' end
@@ -2044,8 +2098,8 @@ cross join lateral (
 ) v
 cross join lateral (
     select case
-        when v.next_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
-        else json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : t.single, 'double' : t.double, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(g.state, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
+        when v.next_id is null then case when t.id is not null then json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb end
+        else json_object('id' : t.id, 'code' : t.code, 'words' : t.words, 'short' : t.short, 'padded' : t.padded, 'mood' : t.mood, 'feeling' : t.feeling, 'small' : t.small, 'whole' : t.whole, 'long' : t.long, 'amount' : t.amount, 'free' : t.free, 'single' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.single) else past.json_of(past.double_of(t.single)) end, 'double' : case when current_setting('extra_float_digits')::int > 0 then to_json(t.double) else past.json_of(t.double) end, 'flag' : t.flag, 'day' : t.day, 'clock' : t.clock, 'at' : t.at, 'span' : t.span, 'key' : t.key, 'octets' : t.octets, 'document' : t.document, 'level' : t.level, 'updatedAt' : t.updated_at returning json)::jsonb || coalesce(g.state, '{}') || jsonb_build_object('id', c.row_id, 'updatedAt', case v.next_operation
             when 'delete' then (v.undone ->> 'updatedAt')::timestamptz else v.updated_at end)
     end as state
     from (select v.undone) g (state)

@@ -199,6 +199,13 @@ def test_statements_that_the_session_has_prepared_are_not_executed(queue: Queue,
     assert queue.queued(hook) == [1, 2] and list(heard.notifies(timeout=0)) == []
 
 
+def test_a_filter_is_stored_whatever_the_session_has_set(queue: Queue) -> None:
+    queue.operator.connection.execute("set standard_conforming_strings = off")
+    for given, stored in (("price < 0", "price < 0"), ("\t \n", None)):
+        hook = create(queue, given)
+        assert queue.rows("select filter from bds.hooks where id = %s", (hook,)) == [(stored,)]
+
+
 # The worker ----------------------------------------------------------------------------------------------------------------------
 
 
