@@ -27,7 +27,8 @@ def run(url: str, config: Config, company: str, entity: str, given: Mapping[str,
 
 
 async def _run(url: str, config: Config, company: str, entity: str, given: Mapping[str, str], out: BinaryIO, show: Show) -> None:
-    source = await reads.choose_url(config, url)
+    is_home = url == connections.resolve(config)  # of which alone there are replicas
+    source = await reads.choose_url(config, url) if is_home else url
     async with connections.snapshot(source, company) as (connection, catalog):
         if entity not in catalog and entity != WHOLE:
             raise ServiceError("not_found", f"no such entity: {entity}{hint(entity, catalog.entities)}")
