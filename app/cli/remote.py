@@ -130,6 +130,10 @@ class Remote:
                 raise ServiceError("not_acceptable", f"expected a path that answers JSON, got {path}")
             return response.read()
 
+    def last_version(self, company: str) -> str:
+        """The id of the company's last change."""
+        return str(self.get(f"/c/{segment(company)}")["version"])
+
     # Imports ----------------------------------------------------------------------------------------------------------------------
 
     def run_import(

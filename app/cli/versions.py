@@ -11,13 +11,16 @@ from app.cli import stdio, tables
 from app.cli.arguments import WHEN
 from app.cli.command import Command, argument
 from app.cli.companies import require_company
+from app.cli.remote import Remote
 from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
-from app.query.check.moments import absolute
+from app.query.check.moments import NOW, absolute
 from app.types import exact_json
 
 COUNTED = ("created", "updated", "deleted")
+VERSION = "select bds.version_of(%(company)s, %(when)s)"
+LAST = "select v.last_id from bds_service.find_version(%(company)s) v"
 FETCHED = 1_000  # rows at once
 REGISTERED = """
     select e.name, v.registered_id is null
@@ -43,11 +46,19 @@ NAMES = """
 
 
 def version_of(connection: psycopg.Connection[Any], company: str, when: str) -> int:
-    """Resolve a version, its name or a time to a version.  Raises psycopg.Error."""
-    row = connection.execute("select bds.version_of(%s, %s)", (company, when)).fetchone()
+    """Resolve a version, its name, a time or `now` to a version.  Raises psycopg.Error."""
+    row = connection.execute(LAST if when == NOW else VERSION, {"company": company, "when": when}).fetchone()
     assert row is not None
     version: int = row[0]
     return version
+
+
+def last_version(options: argparse.Namespace, config: Config, service: Remote | None) -> str:
+    """The last version of the command's company.  Raises psycopg.Error, ServiceError, OSError."""
+    if service:
+        return service.last_version(options.company)
+    with connections.connect(connections.resolve_company(config, options.company)) as connection:
+        return str(version_of(connection, options.company, NOW))
 
 
 def show_difference(options: argparse.Namespace, config: Config) -> int:
