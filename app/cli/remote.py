@@ -192,7 +192,9 @@ class Remote:
                 pause = min(POLL[1], pause * 1.5)
                 try:
                     report, is_away = self.get(path), False
-                except OSError:
+                except (OSError, ServiceError) as error:
+                    if not _may_pass(error):
+                        raise
                     if not is_away:
                         stdio.message("bds: the service does not answer; waiting for it")
                     is_away = True
