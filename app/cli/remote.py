@@ -161,7 +161,7 @@ class Remote:
 
         kind = "application/json"
         if "entity" in given:
-            kind = begun_by(first).read_as[0]
+            kind = begun_by(first, name).read_as[0]
         headers = {"Content-Type": UNTYPED if "mapper" in given else kind, **ASYNC}
         if named := file_name(name):
             headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(named, safe='')}"
