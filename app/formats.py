@@ -126,9 +126,14 @@ def read_as(media_type: str) -> Format | None:
     return next((each for each in READABLE if media_type in each.read_as), None)
 
 
-def begun_by(start: bytes) -> Format:
-    """The format in which an import reads a file that begins with these bytes: CSV unless another one is recognized."""
+def begun_by(start: bytes, name: str | None) -> Format:
+    """The format in which an import reads a file that begins with these bytes: CSV unless another one is recognized.
+
+    name: that of the file, which tells the format of a file without anything; else it is JSON Lines, which need nothing.
+    """
     text = start.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n")
+    if not text:
+        return (name and of_file(name)) or JSONL
     return next((each for each in READABLE if each.starts and (start if each.is_binary else text).startswith(each.starts)), CSV)
 
 

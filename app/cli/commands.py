@@ -14,7 +14,7 @@ import psycopg
 
 from app import extras, logs
 from app.auth.keys import check_key_name, hash_key, make_key
-from app.cli import accounts, demo, doctor, heads, stdio, tables
+from app.cli import accounts, demo, doctor, heads, stdio, tables, versions
 from app.cli.arguments import SCOPES
 from app.cli.command import FAILED
 from app.cli.progress import Progress
@@ -24,6 +24,7 @@ from app.database import connections, embedded, migrate, roles, units, waiting
 from app.database.caller import acting
 from app.formats import CUSTOM, FORMATS, PDF
 from app.places import administration, cluster
+from app.query.check.moments import NOW
 from app.tasks import interruptible
 
 QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # options of an export, as OData has them
@@ -212,8 +213,10 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
     }
     given["format"] = options.format and options.format.name
     given |= {f"${name}": getattr(options, name) for name in QUERY}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in given.items() if value is not None and not (value == NOW and name in ("version", "at"))}
     service = given_service(options, config)
+    if options.since == NOW:
+        given["since"] = versions.last_version(options, config, service)
     if service is None and options.format:
         extras.require(options.format.extra)  # before the file is opened
     if options.output is None:

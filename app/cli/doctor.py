@@ -71,9 +71,8 @@ def _not_compared(warning: psycopg.errors.Diagnostic) -> list[dict[str, Any]]:
 
 def as_json(problems: Sequence[dict[str, Any]], compared: datetime | None) -> str:
     """The problems as one JSON object, with names and times as every interface but SQL has them."""
-    since = f"{compared.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}" if compared else None
     shown = [{MEMBERS.get(name, name): value for name, value in problem.items()} for problem in problems]
-    found = {"problems": shown, "comparedAt": since}
+    found = {"problems": shown, "comparedAt": exact_json.plain(compared)}
     return exact_json.dumps(found, ensure_ascii=not stdio.is_unicode(), indent=2) + "\n"
 
 

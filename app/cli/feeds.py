@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from app.cli import stdio, tables
+from app.cli import stdio, tables, versions
 from app.cli.arguments import LIMIT, read_id, read_idempotency_key, read_name
 from app.cli.command import COMPANY, FAILED, PARTIAL, Command, argument
 from app.cli.companies import require_company
@@ -16,7 +16,7 @@ from app.config import Config
 from app.database import connections
 from app.errors import ServiceError
 from app.formats import READABLE_LABELS, coding_of_file, entity_of_file, of_file
-from app.query.check.moments import absolute
+from app.query.check.moments import NOW, absolute
 from app.tasks import interruptible
 from app.types import exact_json
 
@@ -100,6 +100,9 @@ def go_back(options: argparse.Namespace, config: Config) -> int:
         options.refuse("expected --to, --from or --change-set")
     stdio.require_output()
     service = given_service(options, config)
+    if NOW in (options.to, options.since):
+        last = versions.last_version(options, config, service)
+        selection |= {name: last for name in ("to", "from") if selection.get(name) == NOW}
     with interruptible(), showing(None) as show:
         if service:
             report = service.go_back(options.company, {**selection, "dryRun": options.dry_run, "force": options.force}, show)

@@ -72,7 +72,7 @@ def run_import(
         converter = SourceConverter(store.load_for_command(url, catalog, company, mapper), limit=limit)
     elif entity:
         first = file.read(CHUNK)
-        converter = SourceConverter(exported_mapper(catalog, entity, begun_by(first)), limit=limit)
+        converter = SourceConverter(exported_mapper(catalog, entity, begun_by(first, name)), limit=limit)
     origin = Origin(COMMAND.get() or None, file_name(name), mapper)
     moved = _moved(config, company, url)
     feed = Import(

@@ -107,17 +107,17 @@ def run_sql(options: argparse.Namespace, config: Config) -> int:
 def run_query(options: argparse.Namespace, config: Config) -> int:
     names, rows = everywhere.query(connections.urls_of_places(config), options.statement)
     if options.json:
-        stdio.write_records((dict(zip(names, row, strict=True)) for row in rows), default=str)
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            options.refuse(f"--json: expected a name for each column, got {', '.join(twice)} twice: name them with `as`")
+        stdio.write_records(dict(zip(names, map(exact_json.plain, row), strict=True)) for row in rows)
     else:
-        stdio.write(tables.table(names, [[_cell(value) for value in row] for row in rows]))
+        stdio.write(tables.table(names, [[_cell(exact_json.plain(value)) for value in row] for row in rows]))
     return 0
 
 
 def _cell(value: Any) -> str:
-    """A value in a table; jsonb as JSON."""
-    if isinstance(value, dict | list):
-        return exact_json.dumps(value, ensure_ascii=False, default=str)
-    return "" if value is None else str(value)
+    """A value in a table: a text as it is, nothing for null, others as JSON."""
+    return value if isinstance(value, str) else "" if value is None else exact_json.dumps(value, ensure_ascii=False)
 
 
 def read_place(text: str) -> str:

@@ -130,6 +130,10 @@ class Remote:
                 raise ServiceError("not_acceptable", f"expected a path that answers JSON, got {path}")
             return response.read()
 
+    def last_version(self, company: str) -> str:
+        """The id of the company's last change."""
+        return str(self.get(f"/c/{segment(company)}")["version"])
+
     # Imports ----------------------------------------------------------------------------------------------------------------------
 
     def run_import(
@@ -157,7 +161,7 @@ class Remote:
 
         kind = "application/json"
         if "entity" in given:
-            kind = begun_by(first).read_as[0]
+            kind = begun_by(first, name).read_as[0]
         headers = {"Content-Type": UNTYPED if "mapper" in given else kind, **ASYNC}
         if named := file_name(name):
             headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(named, safe='')}"
@@ -188,7 +192,9 @@ class Remote:
                 pause = min(POLL[1], pause * 1.5)
                 try:
                     report, is_away = self.get(path), False
-                except OSError:
+                except (OSError, ServiceError) as error:
+                    if not _may_pass(error):
+                        raise
                     if not is_away:
                         stdio.message("bds: the service does not answer; waiting for it")
                     is_away = True

@@ -11,7 +11,7 @@ import errno
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -71,9 +71,9 @@ def write(text: str) -> None:
         sys.stdout.flush()
 
 
-def write_records(records: Iterable[Any], default: Callable[[Any], Any] | None = None) -> None:
-    """Write results as JSON Lines.  default: writes values that JSON does not have.  Raises OSError."""
-    write("".join(exact_json.dumps(each, default=default, ensure_ascii=not is_unicode()) + "\n" for each in records))
+def write_records(records: Iterable[Any]) -> None:
+    """Write results as JSON Lines.  Raises OSError."""
+    write("".join(exact_json.dumps(each, ensure_ascii=not is_unicode()) + "\n" for each in records))
 
 
 def tell_more(kind: str, limit: int) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from app.cli.remote import Remote, segment
 from app.errors import ServiceError, UnknownEntity
-from app.query.check.moments import absolute
+from app.query.check.moments import NOW, absolute
 
 ROWS = 200  # in an answer; one more is asked for, so that the answer tells whether there are more
 SIZE = 64_000  # bytes of an answer
@@ -52,10 +52,12 @@ class Tool:
         """The arguments as text, without those that are null.  Raises ServiceError(malformed_request)."""
         given = {name: value for name, value in arguments.items() if value is not None}
         known = ("company", *self.arguments)
-        for name, value in given.items():
+        for name, value in [*given.items()]:
             if name not in known:
                 raise ServiceError("malformed_request", f"expected {', '.join(known)}, got {name}", target=name)
-            if isinstance(value, dict) and name in self.objects:
+            if value == NOW and name in MOMENT:
+                del given[name]
+            elif isinstance(value, dict) and name in self.objects:
                 given[name] = _encoder.encode(value).decode()
             elif isinstance(value, bool) or not isinstance(value, str | int | float) or not _is_text(str(value)):
                 raise ServiceError("malformed_request", f"{name}: expected text or a number", target=name)
@@ -84,6 +86,8 @@ def run(service: Remote, company: str | None, name: str, arguments: Mapping[str,
     where = given.get("company", company)
     if where is None:
         raise ServiceError("malformed_request", "company: expected the id of a company", target="company")
+    if given.get("since") == NOW:
+        given = {**given, "since": service.last_version(where)}
     answer = TOOLS[name].call(service, segment(where), given)
     if name == "describe" and "entity" not in given:
         return _fit_overview(answer)

@@ -11,13 +11,16 @@ from app.cli import stdio, tables
 from app.cli.arguments import WHEN
 from app.cli.command import Command, argument
 from app.cli.companies import require_company
+from app.cli.remote import Remote
 from app.config import Config
 from app.database import connections
-from app.errors import ServiceError
-from app.query.check.moments import absolute
+from app.errors import ServiceError, hint
+from app.query.check.moments import NOW, absolute
 from app.types import exact_json
 
 COUNTED = ("created", "updated", "deleted")
+VERSION = "select bds.version_of(%(company)s, %(when)s)"
+LAST = "select v.last_id from bds_service.find_version(%(company)s) v"
 FETCHED = 1_000  # rows at once
 REGISTERED = """
     select e.name, v.registered_id is null
@@ -32,8 +35,11 @@ COUNTS = """
     group by e.name, e.ordinal order by e.ordinal
 """
 GENERATION = "select coalesce(max(p.generation), 1) from bds.company_positions p where p.company_id = %s"
-DIFFERENCE = """
-    select d.row_id, d.operation, d.columns, d.old, d.new, d.version from bds.diff(%(company)s, %(entity)s, %(since)s, %(until)s) d
+# all changes in between are read, so the last ones of rows are found at once; and each row by its index
+RANGE = """
+    select bds.set_range(%(company)s, %(since)s, %(until)s), set_config('bds.grouped_after', %(since)s::bigint::text, true),
+        set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+        set_config('enable_mergejoin', 'off', true)
 """
 NAMES = """
     select v.name, v.version, coalesce(to_char(v.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS'), ''),
@@ -43,11 +49,19 @@ NAMES = """
 
 
 def version_of(connection: psycopg.Connection[Any], company: str, when: str) -> int:
-    """Resolve a version, its name or a time to a version.  Raises psycopg.Error."""
-    row = connection.execute("select bds.version_of(%s, %s)", (company, when)).fetchone()
+    """Resolve a version, its name, a time or `now` to a version.  Raises psycopg.Error."""
+    row = connection.execute(LAST if when == NOW else VERSION, {"company": company, "when": when}).fetchone()
     assert row is not None
     version: int = row[0]
     return version
+
+
+def last_version(options: argparse.Namespace, config: Config, service: Remote | None) -> str:
+    """The last version of the command's company.  Raises psycopg.Error, ServiceError, OSError."""
+    if service:
+        return service.last_version(options.company)
+    with connections.connect(connections.resolve_company(config, options.company)) as connection:
+        return str(version_of(connection, options.company, NOW))
 
 
 def show_difference(options: argparse.Namespace, config: Config) -> int:
@@ -58,7 +72,7 @@ def show_difference(options: argparse.Namespace, config: Config) -> int:
         if options.entity is None:
             _print_counts(connection, ends, as_json=options.json)
         else:
-            _print_rows(connection, {**ends, "entity": options.entity}, as_json=options.json)
+            _print_rows(connection, ends, options.entity, as_json=options.json)
     return 0
 
 
@@ -81,27 +95,35 @@ def _print_counts(connection: psycopg.Connection[Any], ends: dict[str, Any], *, 
         stdio.write("nothing differs\n")
 
 
-def _print_rows(connection: psycopg.Connection[Any], ends: dict[str, Any], *, as_json: bool) -> None:
+def _print_rows(connection: psycopg.Connection[Any], ends: dict[str, Any], name: str, *, as_json: bool) -> None:
+    from app.database.past import model_of  # imported late: other commands compile no statements
+    from app.query.sql.difference import Difference, records
+
+    catalog = model_of(connections.read_catalog(connection))
+    if name not in catalog:
+        raise ServiceError("not_found", f"no such entity: {name}{hint(name, catalog.entities)}")
+    connection.execute(RANGE, ends)
     with connection.cursor("difference") as cursor:
         cursor.itersize = FETCHED
-        for row, operation, columns, old, new, version in cursor.execute(DIFFERENCE, ends):
+        for _, text in cursor.execute(records(catalog, ends["company"], Difference(catalog[name]))):
+            record = exact_json.loads(text)
             if as_json:
-                record = {"rowId": str(row), "operation": operation, "columns": columns, "old": old, "new": new, "version": version}
                 stdio.write_records([record])
             else:
-                stdio.write(_line(row, operation, columns, old or {}, new or {}) + "\n")
+                stdio.write(_line(record) + "\n")
 
 
-def _line(row: int, operation: str, columns: list[str], old: dict[str, Any], new: dict[str, Any]) -> str:
+def _line(record: dict[str, Any]) -> str:
     """A row that differs, in a line: an update with both values of each field, else the fields that are not null."""
+    operation, columns, old, new = (record[name] for name in ("operation", "columns", "old", "new"))
     if operation == "update":
-        changes = [f"{name}: {_shown(old.get(name))} -> {_shown(new.get(name))}" for name in columns]
+        changes = [f"{name}: {_shown(old[name])} -> {_shown(new[name])}" for name in columns]
     else:
         whole = new if operation == "create" else old
         changes = [
-            f"{name}: {_shown(whole[name])}" for name in columns if name not in ("id", "updatedAt") and whole.get(name) is not None
+            f"{name}: {_shown(whole[name])}" for name in columns if name not in ("id", "updatedAt") and whole[name] is not None
         ]
-    return f"{operation} {row}  {tables.printable('; '.join(changes))}"
+    return f"{operation} {record['rowId']}  {tables.printable('; '.join(changes))}"
 
 
 def _shown(value: Any) -> str:

@@ -30,6 +30,7 @@ ENTRY: LiteralString = """
     select p.url, d.phase is not distinct from 'departing'
     from bds.directory d join bds.places p on p.name = d.place where d.company_id = %s
 """
+CLOCK: LiteralString = "select from bds.clocks where company_id = %s"  # also of a company that is departing, which is read here
 DEPARTURE = 10.0  # seconds that a write waits for a company that is between two places
 DIRECTORY_POLL = 0.05  # seconds between two looks at the directory meanwhile
 STARTING = "the database is starting or recovering from a crash; waiting for it"
@@ -166,14 +167,13 @@ def read_catalog(connection: psycopg.Connection[Any]) -> Catalog:
 async def snapshot(url: str, company: str) -> AsyncIterator[tuple[psycopg.AsyncConnection[Any], Catalog]]:
     """Yield (a reader's connection bound to `company`, in a transaction with one snapshot; the catalog), for commands.
 
-    Raises ServiceError(not_found) for an unknown company.
+    Raises psycopg.Error (BD002) for a company whose rows are not there.
     """
-    with connect(url) as operator:
-        if operator.execute("select 1 from bds.companies where id = %s", (company,)).fetchone() is None:
-            raise ServiceError("not_found", f"no such company: {company!r}")
     catalog = await load_catalog(url)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True, **parameters(url)) as connection:
         await connection.execute("begin isolation level repeatable read, read only")
+        if await (await connection.execute(CLOCK, (company,))).fetchone() is None:
+            await connection.execute("select bds.set_context(%s)", (company,))  # raises, and tells why
         for name, value in {"role": "bds_reader", **SETTINGS, "bds.company": company}.items():
             await connection.execute("select set_config(%s, %s, true)", (name, value))
         yield connection, catalog

@@ -8,5 +8,6 @@ Modules:
     rebalance        gives each worker of a cluster its share of the companies
     balance          plans which companies move so that each place has its share
     everywhere       a read-only statement over the companies of all places
+    merge            how the rows of each place become its result
     dump             a company as a stream of bytes
 """

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from base64 import b64encode
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from math import inf
 from typing import Any
 
 LONGEST = 4_000  # digits of an int; Python refuses to convert one of more than 4,300
@@ -26,6 +29,28 @@ class Number(Decimal):
 def loads(text: str | bytes) -> Any:
     """The value of a JSON text: whole numbers are int up to LONGEST digits, all others Number.  Raises ValueError."""
     return json.loads(text, parse_float=Number, parse_int=_whole)
+
+
+def plain(value: Any) -> Any:
+    """A value that psycopg has read, as JSON of every interface has it: exact numbers, times in UTC, bytes in base64."""
+    match value:
+        case None | bool() | int() | str() | dict():
+            return value
+        case list():
+            return [plain(each) for each in value]
+        case float() | Decimal() if value != value or abs(value) == inf:
+            return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        case float():
+            return value
+        case Decimal():
+            return Number(format(value, "f"))
+        case datetime() if value.tzinfo:
+            return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case bytes():
+            return b64encode(value).decode()
+    return str(value)
 
 
 def _whole(text: str) -> int | Number:

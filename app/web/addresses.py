@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from app.changes.rows import read_id
 from app.database.catalog import Entity, Field
-from app.query.check.moments import NAME, absolute
+from app.query.check.moments import NAME, NOW, absolute
 from app.query.check.print_odata import Unprintable, filter_text
 from app.query.check.query import Query
 from app.query.check.tree import Column
@@ -115,7 +115,7 @@ def as_of(text: str) -> dict[str, str]:
     """The parameter of /c for a version, its name or a time; empty for the present."""
     moment = absolute(text)
     is_version = (moment.isascii() and moment.isdigit()) or NAME.fullmatch(moment)
-    return {} if not text else {"version": moment} if is_version else {"at": moment}
+    return {} if text in ("", NOW) else {"version": moment} if is_version else {"at": moment}
 
 
 def search(entity: Entity, text: str) -> str:

@@ -13,7 +13,7 @@ from app.changes import versions
 from app.changes.difference import read_counts, read_difference
 from app.changes.rows import Answer
 from app.logs import count_rows
-from app.query.check.moments import absolute
+from app.query.check.moments import start
 from app.web.actors import display_names
 from app.web.addresses import as_of
 from app.web.changed_rows import changed_row, rows_within
@@ -107,7 +107,7 @@ def _form(page: PageRequest) -> Form:
 
 def _ends(form: Form) -> list[tuple[str, str]]:
     """The two ends as parameters of /c."""
-    return [("since", absolute(form["since"])), *as_of(form["until"]).items()]
+    return [("since", start(form["since"])), *as_of(form["until"]).items()]
 
 
 def _body(answer: Answer) -> dict[str, Any]:

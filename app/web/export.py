@@ -23,7 +23,7 @@ from app.export.shape import ExportField
 from app.export.to_csv import CsvLines
 from app.formats import CUSTOM, FORMATS
 from app.mapper import store
-from app.query.check.moments import absolute
+from app.query.check.moments import start
 from app.web.addresses import as_of
 from app.web.forms import Form
 from app.web.page import PageRequest, see_other
@@ -170,6 +170,6 @@ def query_parameters(form: Form) -> dict[str, str]:
 def options(form: Form) -> dict[str, str]:
     """Return the query options of the API for the form."""
     select = {"$select": ",".join(form.all("columns"))} if form.all("columns") else {}
-    since = {"since": absolute(form["since"])} if form["since"] else {}
+    since = {"since": start(form["since"])} if form["since"] else {}
     versions = {"versions": form["versions"]} if form["versions"] else {}
     return select | {option: form[name] for name, option in OPTIONS.items() if form[name]} | since | versions | as_of(form["asof"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from app.query.check.moments import absolute
+from app.query.check.moments import NOW, absolute, start
 from app.types import exact_json
 from app.web.forms import Form, initial_form
 from app.web.page import PageRequest
@@ -125,7 +125,8 @@ async def replay(page: PageRequest) -> web.StreamResponse:
     """Send the changes of a range, or show its form with the problems."""
     form = await page.form()
     hook_id = page.path_variables["id"]
-    ends = {name: absolute(form[name].strip()) or None for name in ENDS}
+    since, until = (form[name].strip() for name in ENDS)
+    ends = {"since": start(since) or None, "until": None if until in ("", NOW) else absolute(until)}
     if ends["since"] is None:
         form.add_problem("since", "Enter a time, a version or its name")
     else:

@@ -55,7 +55,7 @@ async def upload(page: PageRequest) -> web.StreamResponse:
     try:
         bodies = decoded(receive.gathered(_chunk_reader(upload)), coding_of_file(upload.file_name))
         choice = form["mapper"] or chosen_by_name(upload.file_name, page.database.catalog.entities)
-        source, bodies = await _read_as(page, choice, bodies)
+        source, bodies = await _read_as(page, choice, upload.file_name, bodies)
         dry_run = form["dryRun"] == "true"
         mapper = choice if choice and not choice.startswith(EXPORTED) else None
         origin = Origin(page.identity.actor, file_name(upload.file_name), mapper)
@@ -80,7 +80,7 @@ def chosen_by_name(name: str, entities: Collection[str]) -> str:
 
 
 async def _read_as(
-    page: PageRequest, choice: str, bodies: AsyncIterator[bytes]
+    page: PageRequest, choice: str, name: str, bodies: AsyncIterator[bytes]
 ) -> tuple[SourceConverter | None, AsyncIterator[bytes]]:
     """What reads the file, and its chunks: nothing for an import document, else a mapper or what reads an entity's exports."""
     entity, limit = choice.removeprefix(EXPORTED), page.database.config.import_max
@@ -89,7 +89,7 @@ async def _read_as(
     if entity == choice:
         return SourceConverter(await store.load_source(page.database, page.company, choice), limit=limit), bodies
     first = await anext(bodies, b"")
-    exported = exported_mapper(page.database.catalog, entity, begun_by(first))
+    exported = exported_mapper(page.database.catalog, entity, begun_by(first, name))
     return SourceConverter(exported, limit=limit), _chained(first, bodies)
 
 

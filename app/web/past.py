@@ -36,7 +36,7 @@ class Past:
 def read_asof(page: PageRequest) -> str:
     """What is asked for: `day`, a time that was picked, or `asof`, or `version` or `at` as /c has them; "" for now."""
     given = (page.query.get(name, "").strip() for name in ("day", "asof", "version", "at"))
-    return next((text for text in given if text and text != "now"), "")
+    return next((text for text in given if text and text != moments.NOW), "")
 
 
 def read_moment(page: PageRequest, form: Form) -> Moment | None:

@@ -13,7 +13,7 @@ from app.changes.rows import read_id
 from app.errors import ServiceError
 from app.feed import undone, work
 from app.feed.selection import LISTS, SWITCHES, VERSIONS, of_members
-from app.query.check.moments import absolute
+from app.query.check.moments import NOW, start
 from app.web.actors import display_names
 from app.web.changed_rows import ChangedRow, changed_row, rows_within
 from app.web.page import PageRequest
@@ -44,7 +44,10 @@ async def begin(page: PageRequest) -> web.StreamResponse:
     What a dry run selects ends with the last change of now, so that the undo that follows undoes what was shown, and no more.
     """
     form = await page.form()
+    is_open = form["from"] and form["to"] == NOW  # a range up to the last version
     given = {name: _read(name, form.all(name)) for name in form.values if name != "csrf" and form[name]}
+    if is_open:
+        del given["to"]
     if "after" in given:
         given["to"] = await _end_of_transaction(page, given.pop("after"))
     elif given.get("dryRun") is True and "from" in given and "to" not in given:
@@ -58,7 +61,7 @@ def _read(name: str, texts: list[str]) -> Any:
     """The value of a member of POST /api/{company}/revert."""
     if name in SWITCHES:
         return {"true": True, "false": False}.get(texts[-1], texts[-1])
-    return texts if name in LISTS else absolute(texts[-1]) if name in VERSIONS else texts[-1]
+    return texts if name in LISTS else start(texts[-1]) if name in VERSIONS else texts[-1]
 
 
 async def _end_of_transaction(page: PageRequest, id: str) -> int:

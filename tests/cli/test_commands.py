@@ -308,3 +308,25 @@ def test_an_interrupt_during_imports_writes_one_line() -> None:
     """
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "bds: interrupted\n")
+
+
+VALUES = """
+    select 12345678901234567890.1200 as n, timestamptz '2026-01-02 03:04:05+02' as at, '\\xff00'::bytea as b, time '24:00' as t,
+        interval '1 day 2 hours' as i, '{"x": 1.50}'::jsonb as j, true as yes, null as nothing, 'a' as a
+"""
+
+
+def test_a_query_writes_values_as_http_does(environment: dict[str, str]) -> None:
+    assert here(environment, "query", VALUES, "--json").stdout == (
+        '{"n": 12345678901234567890.1200, "at": "2026-01-02T01:04:05.000000Z", "b": "/wA=", "t": "24:00:00", "i": "P1DT2H", '
+        '"j": {"x": 1.50}, "yes": true, "nothing": null, "a": "a"}\n'
+    )
+    shown = re.split("  +", here(environment, "query", VALUES).stdout.splitlines()[1].strip())
+    values = ["12345678901234567890.1200", "2026-01-02T01:04:05.000000Z", "/wA=", "24:00:00", "P1DT2H", '{"x": 1.50}', "true", "a"]
+    assert shown == values
+
+
+def test_a_query_names_each_member_once(environment: dict[str, str]) -> None:
+    refused = here(environment, "query", "select 1, count(*), 2 from data.units", "--json")
+    assert (refused.returncode, refused.stdout, "got ?column? twice: name them with `as`" in refused.stderr) == (2, "", True)
+    assert here(environment, "query", "select 1, 2").returncode == 0

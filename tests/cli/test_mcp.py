@@ -98,6 +98,8 @@ def test_the_tools_answer_as_the_service_does(service: Service) -> None:
         assert [(each["operation"], each["new"]) for each in changed["data"]] == [("update", {"name": "renamed"})]
         counts, _ = await call("difference", since="yesterday", version="now")
         assert counts["entities"]["units"] == {"created": 250, "updated": 0, "deleted": 0}
+        nothing, _ = await call("difference", since="now", entity="units")
+        assert (nothing["data"], nothing["since"]) == ([], counts["version"])
         sums, _ = await call("aggregate", entity="orders", apply="groupby((customer/country),aggregate(total with sum as amount))")
         assert sums["value"] == [{"customer": {"country": "AT"}, "amount": sum(map(Decimal, TOTALS))}], "to the last digit"
         then, _ = await call("aggregate", entity="orders", apply="aggregate($count as n)", version=0)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 
 import pytest
+from psycopg.sql import SQL, Composed
 
-from app.cli import progress, stdio, tables
+from app.cli import exports, main, progress, stdio, tables
+from app.config import Config
+from app.export import content
+from app.export.difference import compiled
 from tests.cli.terminal import bars, on_terminal
 from tests.conftest import Operator
 
@@ -97,3 +101,42 @@ def test_a_pdf_has_a_bar_too(database_url: str, operator: Operator, tmp_path: Pa
     arguments = ("export", "units", "--company", "demo", "--format", "pdf", "--output", str(tmp_path / "units.pdf"))
     code, shown = on_terminal(environment, 100, *arguments)
     assert code == 0 and (100, "laying out pages") in bars(shown)
+
+
+@pytest.mark.slow
+def test_an_export_goes_on_without_a_total_that_is_not_counted_in_time(
+    database_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.company("acme")
+    operator.write("acme", "insert into data.units (code, name) values ('A', 'a')")
+    monkeypatch.setattr(content, "count", lambda export: compiled("acme", Composed([SQL("select count(*) from pg_sleep(60)")])))
+    out, seen = BytesIO(), list[int]()
+    config = Config(database_url=database_url, statement_timeout=2)
+    for given in ({}, {"since": "0"}):
+        exports.run(
+            database_url, config, "acme", "units", given | {"format": "csv"}, out, lambda rows, total, size: seen.append(total)
+        )
+    assert out.getvalue().count(b",A,a,") == 2 and set(seen) == {0}
+
+
+def test_the_bar_of_a_difference_of_all_entities_counts_them_all(database_url: str, operator: Operator) -> None:
+    operator.company("acme")
+    operator.write("acme", "insert into data.units (code, name) values ('A', 'a'), ('B', 'b')")
+    operator.write("acme", "insert into data.categories (code, name) values ('C', 'c')")
+    seen: list[tuple[int, int]] = []
+    config, given = Config(database_url=database_url), {"format": "json", "since": "0"}
+    exports.run(database_url, config, "acme", "diff", given, BytesIO(), lambda rows, total, size: seen.append((rows, total)))
+    assert {total for _, total in seen} == {3} and seen[-1] == (3, 3)
+
+
+def test_an_export_whose_rows_do_not_come_in_time_says_so(
+    database_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operator.company("acme")
+    monkeypatch.setenv("BDS_DATABASE_URL", database_url)
+    monkeypatch.setenv("BDS_STATEMENT_TIMEOUT", "1")
+    with operator.connection.transaction():
+        operator.connection.execute("lock table data.units in access exclusive mode")
+        assert main.main(["export", "units", "--company", "acme", "--format", "csv"]) == 1
+    expected = "bds: the database did not answer in time: BDS_STATEMENT_TIMEOUT gives it longer\n"
+    assert capsys.readouterr().err == expected

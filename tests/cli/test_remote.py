@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -18,7 +19,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from app import logs
-from app.cli import command, main
+from app.cli import command, main, remote
 from app.formats import READABLE
 from tests.cli.terminal import bars, on_terminal
 from tests.cli.test_commands import BDS, ROOT
@@ -214,6 +215,67 @@ def test_an_answer_that_ends_early_makes_no_file(bds: Command, tmp_path: Path) -
             thread.join()
         assert code == command.FAILED and "ended its answer early" in err and at in err
         assert not list(tmp_path.iterdir())
+
+
+BUSY = {"code": "busy", "title": "Busy", "status": 503, "detail": "the database did not answer in time"}
+OUTAGE: list[tuple[int, Any]] = [(502, "<html>Bad Gateway</html>"), (503, BUSY)]
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "message"),
+    [
+        ((200, None), 0, ""),
+        ((404, {"code": "not_found", "title": "x", "status": 404, "detail": "gone"}), command.FAILED, "bds: gone\n"),
+    ],
+)
+def test_an_import_is_waited_for_while_a_proxy_has_no_service(
+    bds: Command, service: Service, feed: Any, monkeypatch: pytest.MonkeyPatch, end: tuple[int, Any], code: int, message: str
+) -> None:
+    monkeypatch.setattr(remote, "POLL", (0.0, 0.0))
+    id = bds("import", feed(UNITS), "--company", "demo", "--dry-run")[1].split()[-1]
+    report = json.loads(bds("import", "show", id, "--company", "demo", "--json")[1])
+    running = report | {"state": "running"}
+    for words in (("import", feed(UNITS), "--company", "demo"), ("import", "revert", id, "--company", "demo"),
+                  ("revert", "demo", "--to", "1")):  # fmt: skip
+        answers = [(202, running), *OUTAGE, (200, running), *OUTAGE, (end[0], end[1] or report)]
+        with answering(answers) as at:
+            found, out, err = bds(*words, at=at)
+        waited = "bds: the service does not answer; waiting for it\n"
+        assert (found, err, answers) == (code, waited + waited + message, []), words
+        assert (id in out) is (code == 0)
+
+
+@contextlib.contextmanager
+def answering(answers: list[tuple[int, Any]]) -> Iterator[str]:
+    """A service that gives these answers one after the other, and takes them from the list."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            size = 1 if self.headers.get("Transfer-Encoding") else 0
+            while size:
+                size = int(self.rfile.readline(), 16)
+                self.rfile.read(size + 2)
+            self.do_GET()
+
+        def do_GET(self) -> None:
+            status, content = answers.pop(0)
+            body = (content if isinstance(content, str) else json.dumps(content)).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_redirect_gets_no_key(bds: Command) -> None:

@@ -15,7 +15,7 @@ UNREAD = tuple(name for name in UNMAPPED if name != JSON.name and not FORMATS[na
 
 def send(feed: Feed, entity: str, body: bytes, chunk: int = 1 << 20) -> dict[str, Any]:
     """Import a file as `?entity=` does; return the report."""
-    importing = feed.begin(converter=SourceConverter(exported_mapper(feed.catalog, entity, begun_by(body))))
+    importing = feed.begin(converter=SourceConverter(exported_mapper(feed.catalog, entity, begun_by(body, None))))
     try:
         for at in range(0, len(body), chunk):
             importing.receive(body[at : at + chunk])

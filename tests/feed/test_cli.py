@@ -124,6 +124,36 @@ def test_the_name_of_a_file_chooses_format_and_entity(feed: Feed, tmp_path: Path
     assert feed.rows("units", "code") == [("A",)] * (code == 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "code", "says"),
+    [
+        ("units.jsonl", b"", 0, ""),
+        ("rows", b" \n", 0, ""),
+        ("units.csv", b"", 1, "expected a header"),
+        ("units.xml", b"\n", 1, "Start tag expected"),
+        ("units.xlsx", b"", 1, "expected an Excel workbook"),
+    ],
+)
+def test_a_file_without_anything_is_an_export_of_no_rows_as_json_lines_alone(
+    feed: Feed,
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    code: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("BDS_DATABASE_URL", feed.url)
+    (tmp_path / name).write_bytes(content)
+    assert main.main(["import", str(tmp_path / name), "--company", feed.company, "--entity", "units"]) == code
+    assert says in capsys.readouterr().err
+    assert (
+        main.main(["export", "units", "--company", feed.company, "--format", "jsonl", "--output", str(tmp_path / "x.jsonl")]) == 0
+    )
+    assert (tmp_path / "x.jsonl").read_bytes() == b""
+
+
 def test_an_import_without_a_good_record_fails(bds: Command) -> None:
     code, out, _ = bds(b'{"units": [{"code": "B"}]}')
     assert code == command.FAILED and "\nfailed, import " in out

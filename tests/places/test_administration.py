@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from app.cli.main import main
-from app.database import embedded
+from app.database import connections, embedded
 from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import administration, balance, cluster, replication
@@ -27,6 +28,8 @@ from tests.auth.client import ask, bearer, make_user
 from tests.conftest import TEMPLATE
 from tests.places.conftest import COMPANY, Places
 from tests.service.serving import running, wait_until
+from tests.service.standbys import standby_of
+from tests.service.test_replicas import uri_of
 from tests.web.test_access import PAGES
 from tests.web.visitor import visitor
 
@@ -88,6 +91,45 @@ def test_a_company_is_created_used_and_deleted_at_a_place(pair: Places, bds: Any
     assert pair.west.rows("select from bds.companies") == pair.home.rows("select from bds.companies") == []
     assert bds("audit", "acme", "--limit", "1")[1].splitlines()[1].split()[3:6] == ["delete", "company", "acme"]
     assert bds("company", "create", "acme", "--place", "home")[0] == 0
+
+
+def test_an_export_of_a_company_at_a_place_reads_no_replica_of_home(
+    pair: Places, bds: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pair.company("west")
+    pair.west.write(COMPANY, "insert into data.units (code, name) values ('U1', 'unit')")
+    words = ("export", "units", "--format", "csv", "--select", "code", "--output", str(tmp_path / "units.csv"), "--company")
+    with standby_of(pair.urls[HOME], "exports") as replica:
+        monkeypatch.setenv("BDS_READ_DATABASE_URL", uri_of(replica))
+        monkeypatch.setenv("BDS_READ_MAX_LAG", "3600")
+        assert bds(*words, COMPANY)[0] == 0
+        assert (tmp_path / "units.csv").read_text(encoding="utf-8-sig").split() == ["code", "U1"]
+        pair.company(HOME, "other")
+        wait_until(lambda: replica.query("select count(*) from bds.clocks where company_id = 'other'") == 1)
+        with replica.paused():
+            pair.home.write("other", "insert into data.units (code, name) values ('U2', 'unit')")
+            assert bds(*words, "other")[0] == 0
+        assert (tmp_path / "units.csv").read_text(encoding="utf-8-sig").split() == ["code"], "companies of home are read there"
+
+
+@pytest.mark.parametrize("step", ["departed", "unsubscribed"])
+def test_a_snapshot_at_a_place_without_the_company_is_refused(pair: Places, step: str) -> None:
+    """A company that is leaving is read where it was; once it has gone, its rows there are no empty company."""
+
+    async def count(place: str) -> int:
+        async with connections.snapshot(pair.urls[place], COMPANY) as (connection, _):
+            cursor = await connection.execute("select count(*) from api.units")
+            return int((await cursor.fetchone() or (0,))[0])
+
+    pair.company(HOME)
+    pair.home.write(COMPANY, UNITS)
+    interrupt(pair, step)
+    assert asyncio.run(count(HOME if step == "departed" else "west")) == 100
+    with Move.of(pair.urls, COMPANY, lambda _: None) as move:
+        move.resume()
+    with pytest.raises(psycopg.Error, match="at another place") as refused:
+        asyncio.run(count(HOME))
+    assert refused.value.sqlstate == "BD002"
 
 
 def test_the_doctor_examines_every_place(pair: Places, bds: Any, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
+from psycopg.types.string import TextLoader
 from psycopg_pool import AsyncConnectionPool, PoolClosed
 
 from app.config import Config
@@ -68,6 +69,8 @@ def parameters(url: str, name: str = "bds") -> dict[str, Any]:
 def configure(connection: psycopg.Connection[Any]) -> None:
     """Make the settings of a synchronous session."""
     read_json_exactly(connection)
+    for type in ("interval", "time"):  # the texts of SETTINGS: psycopg reads no P1D, and Python has no 24:00
+        connection.adapters.register_loader(type, TextLoader)
     calls = [sql.SQL("set_config({}, {}, false)").format(*each) for each in SETTINGS.items()]
     connection.execute(sql.SQL("select ") + sql.SQL(", ").join(calls))
 

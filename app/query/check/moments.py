@@ -49,20 +49,33 @@ def refuse_both(version: str | None, at: str | None) -> None:
         raise QueryError("expected version or at, got both", target="at")
 
 
+NOW = "now"
 RELATIVE = re.compile(r"-(\d{1,5})([dh])", re.ASCII)
 
 
 def absolute(text: str) -> str:
-    """A moment as people write it, `now`, `today`, `yesterday`, `-7d` or `-12h`, as the interfaces take it; others as they are."""
+    """A moment as people write it, `today`, `yesterday`, `-7d` or `-12h`, as the interfaces take it; others as they are.
+
+    `now` stays: it is the last version, whatever a clock says.  Who takes it leaves the moment out, or names the last version.
+    """
     now = datetime.now(UTC)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if match := RELATIVE.fullmatch(text):
         ago = timedelta(days=int(match[1])) if match[2] == "d" else timedelta(hours=int(match[1]))
         moment = (now - ago).replace(microsecond=0)  # so that the addresses of one page agree
-    elif text in ("now", "today", "yesterday"):
-        moment = {"now": now, "today": today, "yesterday": today - timedelta(days=1)}[text]
+    elif text in ("today", "yesterday"):
+        moment = today if text == "today" else today - timedelta(days=1)
     else:
         return text
+    return _written(moment)
+
+
+def start(text: str) -> str:
+    """As `absolute`, for the earlier end of a range on a page, where `now` is a time."""
+    return _written(datetime.now(UTC)) if text == NOW else absolute(text)
+
+
+def _written(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
