@@ -208,10 +208,8 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
             if options.format is None
             else "--format custom: expected --mapper"
         )
-    given = {name: getattr(options, name) for name in ("mapper", "ids", "versions", "at", "since")} | {
-        "version": options.of_version
-    }
-    given["format"] = options.format and options.format.name
+    given = {name: getattr(options, name) for name in ("mapper", "ids", "versions", "at", "since")}
+    given |= {"version": options.of_version, "format": options.format and options.format.name}
     given |= {f"${name}": getattr(options, name) for name in QUERY}
     given = {name: value for name, value in given.items() if value is not None and not (value == NOW and name in ("version", "at"))}
     service = given_service(options, config)
