@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Any
 
 import psycopg
 
-from app.database.connections import connect
+from app.database.connections import connect, one_value
 from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places.merge import MERGERS, TEXTS, Merge, Order, Row, refused
@@ -54,7 +54,9 @@ OF_COMPANIES = """
     where c.relkind in ('r', 'p') and c.relname <> all (%s)
 """
 ENUMS = "select array_agg(oid::int8) from pg_type where typtype = 'e' and oid = any(%s::oid[])"
+# at the beginning, and after it
 MOVING = "select company_id from bds.directory where phase is not null limit 1"
+MOVED = "select company_id from bds.directory where phase is not null or changed_at > %s limit 1"
 
 Node = dict[str, Any]
 
@@ -67,12 +69,24 @@ def query(urls: dict[str, str], statement: str) -> tuple[list[str], list[Row]]:
     """
     with connect(urls[HOME]) as home:
         merge = plan(home, statement, is_alone=len(urls) == 1)
-        moving = home.execute(MOVING).fetchone()
-        if moving and not merge.is_of_home:
-            raise ServiceError("conflict", f"{moving[0]} is being moved, so its rows are at two places: try again later")
+        if merge.is_of_home:
+            return _read([HOME], urls, merge)
+        began = one_value(home, "select clock_timestamp()")
+        _require_settled(home.execute(MOVING).fetchone())
+        found = _read(urls, urls, merge)
+        _require_settled(home.execute(MOVED, (began,)).fetchone())  # a move may have copied rows of a part before another one ran
+    return found
+
+
+def _require_settled(moving: Row | None) -> None:
+    if moving:
+        raise ServiceError("conflict", f"{moving[0]} is being moved, so its rows are at two places: try again later")
+
+
+def _read(places: Iterable[str], urls: dict[str, str], merge: Merge) -> tuple[list[str], list[Row]]:
     names: list[str] = []
     parts: list[list[Row]] = []
-    for name in [HOME] if merge.is_of_home else urls:
+    for name in places:
         try:
             with connect(urls[name]) as place, _reading(place):
                 cursor = _run(place, merge.statement)
@@ -94,6 +108,8 @@ def plan(home: psycopg.Connection[Any], statement: str, *, is_alone: bool = Fals
         of_home = {name for (name,) in home.execute(OF_HOME)}
         companies = {name for (name,) in home.execute(OF_COMPANIES, (list(of_home),))}
         relations = {node["Relation Name"] for node in _nodes(top) if "Relation Name" in node}
+        if not is_alone:
+            _require_known(top)
         if is_alone or not any(_is_of(name, companies) for name in relations):
             return Merge(statement, is_of_home=True)
         if found := sorted(relations & of_home):
@@ -106,6 +122,13 @@ def plan(home: psycopg.Connection[Any], statement: str, *, is_alone: bool = Fals
         if merge.order or merge.keys is not None:
             _require_comparable(home, merge, bare, len(top["Output"]))
     return merge
+
+
+def _require_known(top: Node) -> None:
+    """Raise ServiceError if rows come from a function that may read those of one place, as the view bds.turns does."""
+    for node in _nodes(top):
+        if node["Node Type"] == "Function Scan" and node.get("Schema") != "pg_catalog":
+            raise refused(f"the function {node.get('Schema')}.{node.get('Function Name')} reads one place")
 
 
 def _explain(home: psycopg.Connection[Any], statement: str) -> Node:

@@ -13,6 +13,7 @@ from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import everywhere
 from tests.places.conftest import Places
+from tests.places.test_changed_meanwhile import interrupt_at
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -44,6 +45,7 @@ REFUSED = {
     "select code from data.units where id = (select max(id) from data.units)": "subquery",
     "select u.code from data.units u join bds.companies c on c.id = u.company_id": "at home alone",
     "select count(*) from data.units group by name": "has to be selected",
+    "select * from bds.turns": "reads one place",
     "select code from data.units order by code offset 1 limit 5": "limit",
     "select code from data.units order by code limit 1 -- limit 5": "limit",
     "select count(*) from (select distinct name from data.units) x": "Aggregate",
@@ -124,6 +126,21 @@ def test_parts_are_merged(filled: Places) -> None:
         with pytest.raises(ServiceError, match=why) as refused:
             everywhere.query(filled.urls, statement)
         assert refused.value.code == "not_supported", statement
+
+
+def test_nothing_is_counted_twice_while_a_move_copies_rows(filled: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins after home was read, and has copied what it found there when the other place is read."""
+    real = everywhere.connect
+
+    def connect(url: str, *role: Any) -> Any:
+        if url == filled.urls["west"]:
+            with pytest.raises(InterruptedError):
+                filled.move("west", "acme", say=interrupt_at("copied"))
+        return real(url, *role)
+
+    monkeypatch.setattr(everywhere, "connect", connect)
+    with pytest.raises(ServiceError, match="acme is being moved"):
+        everywhere.query(filled.urls, "select count(*) from data.units")
 
 
 def test_groups_are_merged_before_they_are_cut(filled: Places) -> None:
