@@ -162,19 +162,20 @@ declare
     this  bds.entities := (select e from bds.entities e where e.name = {entity:L});
     nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
     found text;
-    types text[];
+    types regtype[];
 begin
     execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', {probes:L}, nulls) into found;
     if found = {expected:L} then
         execute format('select array[%s] from %s', {typed:L}, nulls) into types;
     end if;
-    if types = {types:L}::text[] and not bds_registry.is_rewritten(this) then
+    if types = {types:L}::regtype[] and not bds_registry.is_rewritten(this) then
         return true;
     end if;
     perform bds_change_log.refuse_altered(this);
--- a column rejects its probe, or the table was dropped: then its name is a number
-exception when data_exception or integrity_constraint_violation or syntax_error then
-    perform bds_change_log.refuse_altered(this);
+-- a column rejects its probe; the table was dropped: then its name is a number; a type or its schema has another name by now
+exception
+    when data_exception or integrity_constraint_violation or syntax_error or undefined_object or invalid_schema_name then
+        perform bds_change_log.refuse_altered(this);
 end
 $function$;
 revoke all on function bds_log.{function:I}() from public;
@@ -187,9 +188,8 @@ alter function bds_log.{function:I}() owner to bds_owner;
             from unnest(columns) c cross join bds_change_log.probe_of(c.type) as p (probe)
         ),
         'expected', expected,
-        'typed', (select string_agg(format('pg_typeof(%I)::text', c.column_name), ', ' order by c.ordinal) from unnest(columns) c),
-        -- as text: a type may have another name by now
-        'types', (select array_agg(format_type(c.type::regtype, null) order by c.ordinal)::text from unnest(columns) c)
+        'typed', (select string_agg(format('pg_typeof(n.%I)', c.column_name), ', ' order by c.ordinal) from unnest(columns) c),
+        'types', (select array_agg(c.type order by c.ordinal)::text from unnest(columns) c)
     ));
 end
 $$;

@@ -89,7 +89,8 @@ begin
         perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
     end if;
     if tg_op = 'UPDATE' then
-        if new is not distinct from old
+        -- as they are stored, like what is logged as old: values that PostgreSQL calls equal may read differently
+        if new operator(pg_catalog.*=) old
             and (
                 split_part(current_setting('bds.touching', true), ':', 1) is distinct from pg_trigger_depth()::text
                 or pg_trigger_depth() < 2

@@ -41,6 +41,22 @@ create function bds_feed.present(c bds.import_columns, of_row text)
 comment on function bds_feed.present(bds.import_columns, text) is
     'SQL for the value of a column in a row of the entity''s table, with the type that temporary tables have';
 
+create function bds_feed.differs(c bds.import_columns, value text)
+    returns text
+    language sql
+    stable
+    -- 0 and -0 are one number to the log
+    return format(
+        case
+            when (c).type in ('interval', 'jsonb', 'numeric') then 'record_image_ne(row(%1$s::%3$s), row((%2$s)::%3$s))'
+            else '%1$s is distinct from %2$s'
+        end,
+        bds_feed.present(c, 't'), value, (c).base_type
+    );
+comment on function bds_feed.differs(bds.import_columns, text) is
+    'SQL for whether the stored value of a column is another one than an undo brings back: values that PostgreSQL calls equal may '
+    'read differently';
+
 create function bds_feed.typed(c bds.import_columns)
     returns text
     language sql
@@ -208,6 +224,19 @@ as $$
 $$;
 comment on function bds_feed.logged_scope(bds.import_columns) is 'The holes of templates for a column''s values in the log';
 
+create function bds_feed.undo_scope(c bds.import_columns)
+    returns jsonb
+    language sql
+    stable
+as $$
+    select l.scope || jsonb_build_object(
+        'v_differs', bds_feed.differs(c, format('v.%I', c.column_name)),
+        'd_differs', bds_feed.differs(c, format('d.%I', c.column_name)), 'left_differs', bds_feed.differs(c, l.scope ->> 'left')
+    )
+    from bds_feed.logged_scope(c) l (scope);
+$$;
+comment on function bds_feed.undo_scope(bds.import_columns) is 'The holes of templates for a column''s values in an undo';
+
 create function bds_feed.column_scope(c bds.import_columns, n bigint, this bds_feed.entities)
     returns jsonb
     language sql
@@ -252,7 +281,7 @@ as $$
                 end$sql$,
                 'target', c.target, 'value', d.value, 'map', 'map_' || c.target
             ) else bds_feed.typed(c) end
-    ) || coalesce(case when c.target is not null then bds_feed.target_scope(c) end, '{}') || bds_feed.logged_scope(c)
+    ) || coalesce(case when c.target is not null then bds_feed.target_scope(c) end, '{}') || bds_feed.undo_scope(c)
     from bds_feed.read_value(c) r
     cross join lateral (
         select t.typcategory = 'S' and c.type <> 'enum' from pg_type t where t.oid = c.base_type::regtype

@@ -65,10 +65,10 @@ cross join lateral (
     offset 0
 ) v
 cross join lateral (
-    select {each columns| or }{field:L} = any ($3) and {stored} is distinct from v.{column:I}{end columns} as differs,
+    select {each columns| or }{field:L} = any ($3) and {v_differs}{end columns} as differs,
         false
         {each columns}
-        or case when r.left_as ? {field:L} then {stored} is distinct from {left} else false end
+        or case when r.left_as ? {field:L} then {left_differs} else false end
         {end columns}
         as is_not_as_left,
         case when false then null{each altered} when not {fits} then {field:L}{end altered} end as unfit
@@ -161,7 +161,7 @@ begin
     where w.entity = '{entity}' and w.n = d."@ordinal" and not d."@new" and not (
         false
         {each columns}
-        or {field:L} = any (f.given) and {stored} is distinct from d.{column:I}
+        or {field:L} = any (f.given) and {d_differs}
         {end columns}
     );
 end$sql$),
@@ -197,7 +197,7 @@ left join lateral (
         {each columns|, }
         (
             {n}, {field:L}, to_json(d.{column:I})::text, to_json({stored})::text,
-            {stored} is distinct from d.{column:I} and k.known ? {field:L}
+            {d_differs} and k.known ? {field:L}
         )
         {end columns}
     ) as f (n, field, wanted, found, differs)
@@ -208,7 +208,7 @@ where not m.failed and case
     when t.id is null then true
     else
         {each columns| or }
-        {field:L} = any ($2) and {stored} is distinct from d.{column:I} and k.known ? {field:L}
+        {field:L} = any ($2) and {d_differs} and k.known ? {field:L}
         {end columns}
 end$sql$),
 

@@ -498,7 +498,7 @@ READS = (
 def test_a_write_after_the_type_of_a_column_was_renamed_is_refused(stores: Operator, connect, change: str) -> None:
     schema = "moods" if "schema" in change else "data"
     stores.connection.execute(
-        f"create schema moods; create type {schema}.mood as enum ('good', 'bad'); "
+        f"create schema moods; grant usage on schema moods to public; create type {schema}.mood as enum ('good', 'bad'); "
         f"alter table data.stores add mood {schema}.mood; select bds.register('data.stores')".encode()
     )
     writer = Operator(connect())

@@ -85,6 +85,42 @@ def test_an_update_that_changes_nothing_leaves_no_trace(acme: Operator, statemen
     ) == before
 
 
+# type, a value, one that is equal and reads differently (none: equal values read alike), and the first as the log has it
+EQUAL = [
+    ("interval", "30 days", "1 month", "30 days"),
+    ("numeric", "1.0", "1.00", 1.0),
+    ("jsonb", '{"a": 1.0}', '{"a": 1.00}', {"a": 1.0}),
+    ("public.span", "24:00", "1 day", "24:00:00"),
+    ("numeric(9, 2)", "1.0", None, None),
+    ("text", "x" * 20_000, None, None),
+    ("jsonb", json.dumps({"b": ["y" * 20_000], "a": 1}), None, None),
+    ("timestamptz", "2026-01-01T00:00:00Z", None, None),
+]
+
+
+@pytest.mark.parametrize(("type", "value", "other", "logged"), EQUAL, ids=[f"{each[0]} {n}" for n, each in enumerate(EQUAL)])
+def test_a_value_that_is_equal_and_reads_differently_is_a_change(
+    acme: Operator, type: str, value: str, other: str | None, logged: object
+) -> None:
+    acme.connection.execute(
+        f"create domain public.span interval; alter table data.products add column extra {type}; "
+        "select bds.register('data.products', entity => 'products', singular => 'product')".encode()
+    )
+    acme.write("acme", "update data.products set extra = %s where code = 'A'", (value,))
+    start = last_id(acme)
+    for same in (value, value):
+        acme.write("acme", "update data.products set extra = %s where code = 'A'", (same,))
+    acme.write("acme", "update data.products set extra = extra")
+    assert log(acme, start) == []
+    if other is not None:
+        acme.write("acme", "update data.products set extra = %s where code = 'A'", (other,))
+        assert log(acme, start) == [("products", "update", ["extra"], {"extra": logged})]
+        assert acme.rows("select extra::text from data.products where code = 'A'") == acme.rows(
+            f"select %s::{type}::text", (other,)
+        )
+        assert acme.rows("select * from bds.compare_log('acme')") == []
+
+
 def test_who_when_and_in_which_change_set_and_transaction(acme: Operator) -> None:
     start, change_set = last_id(acme), uuid4()
     acme.write("acme", "update data.products set price = price + 1", actor="maria", change_set=change_set)

@@ -84,6 +84,21 @@ def test_values_come_back_to_columns_that_were_renamed(shops: Feed) -> None:
     ]
 
 
+def test_values_that_are_equal_and_read_differently_come_back(shops: Feed) -> None:
+    alter(
+        shops,
+        "create domain public.span interval; alter table data.shops add column span public.span, add column weight numeric,"
+        " add column tags jsonb; select bds.register('data.shops')",
+    )
+    change(shops, SOME, """update data.shops set span = '30 days', weight = 1.0, tags = '{"a": 1.0}' where code = 'A'""")
+    columns = "span::text, weight::text, tags::text"
+    before = shown(shops, columns)
+    change_set = change(shops, """update data.shops set span = '1 month', weight = 1.00, tags = '{"a": 1.00}' where code = 'A'""")
+    assert before[0] == ("30 days", "1.0", '{"a": 1.0}') and shown(shops, columns)[0] == ("1 mon", "1.00", '{"a": 1.00}')
+    assert counts(revert(shops, change_set)) == {"shops": {"updated": 1}}
+    assert shown(shops, columns) == before
+
+
 def test_columns_that_were_dropped_are_left_out(shops: Feed) -> None:
     change(shops, SOME)
     change_set = change(shops, *CHANGES)

@@ -10,19 +10,20 @@ declare
     this  bds.entities := (select e from bds.entities e where e.name = 'orderItems');
     nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
     found text;
-    types text[];
+    types regtype[];
 begin
     execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', '{"price": "0.01234567890123456789012345678901234567890", "quantity": "0.01234567890123456789012345678901234567890", "updated_at": "2000-01-01 00:00:00.654321+00"}', nulls) into found;
     if found = '{"company_id":null,"id":null,"description":null,"quantity":0.012346,"price":0.0123,"order_id":null,"product_id":null,"updated_at":"2000-01-01T00:00:00.654321+00:00"}' then
-        execute format('select array[%s] from %s', 'pg_typeof(company_id)::text, pg_typeof(id)::text, pg_typeof(description)::text, pg_typeof(quantity)::text, pg_typeof(price)::text, pg_typeof(order_id)::text, pg_typeof(product_id)::text, pg_typeof(updated_at)::text', nulls) into types;
+        execute format('select array[%s] from %s', 'pg_typeof(n.company_id), pg_typeof(n.id), pg_typeof(n.description), pg_typeof(n.quantity), pg_typeof(n.price), pg_typeof(n.order_id), pg_typeof(n.product_id), pg_typeof(n.updated_at)', nulls) into types;
     end if;
-    if types = '{text,bigint,text,numeric,numeric,bigint,bigint,"timestamp with time zone"}'::text[] and not bds_registry.is_rewritten(this) then
+    if types = '{text,bigint,text,"numeric(19,6)","numeric(19,4)",bigint,bigint,"timestamp with time zone"}'::regtype[] and not bds_registry.is_rewritten(this) then
         return true;
     end if;
     perform bds_change_log.refuse_altered(this);
--- a column rejects its probe, or the table was dropped: then its name is a number
-exception when data_exception or integrity_constraint_violation or syntax_error then
-    perform bds_change_log.refuse_altered(this);
+-- a column rejects its probe; the table was dropped: then its name is a number; a type or its schema has another name by now
+exception
+    when data_exception or integrity_constraint_violation or syntax_error or undefined_object or invalid_schema_name then
+        perform bds_change_log.refuse_altered(this);
 end
 $function$;
 revoke all on function bds_log.order_items_check() from public;
@@ -50,7 +51,8 @@ begin
         perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
     end if;
     if tg_op = 'UPDATE' then
-        if new is not distinct from old
+        -- as they are stored, like what is logged as old: values that PostgreSQL calls equal may read differently
+        if new operator(pg_catalog.*=) old
             and (
                 split_part(current_setting('bds.touching', true), ':', 1) is distinct from pg_trigger_depth()::text
                 or pg_trigger_depth() < 2
@@ -1760,11 +1762,11 @@ cross join lateral (
     offset 0
 ) v
 cross join lateral (
-    select 'description' = any ($3) and t.description is distinct from v.description or 'quantity' = any ($3) and t.quantity is distinct from v.quantity or 'price' = any ($3) and t.price is distinct from v.price or 'orderId' = any ($3) and t.order_id is distinct from v.order_id or 'productId' = any ($3) and t.product_id is distinct from v.product_id as differs,
+    select 'description' = any ($3) and t.description is distinct from v.description or 'quantity' = any ($3) and record_image_ne(row(t.quantity::numeric(19,6)), row((v.quantity)::numeric(19,6))) or 'price' = any ($3) and record_image_ne(row(t.price::numeric(19,4)), row((v.price)::numeric(19,4))) or 'orderId' = any ($3) and t.order_id is distinct from v.order_id or 'productId' = any ($3) and t.product_id is distinct from v.product_id as differs,
         false
         or case when r.left_as ? 'description' then t.description is distinct from (r.left_as ->> 'description')::text else false end
-        or case when r.left_as ? 'quantity' then t.quantity is distinct from (r.left_as ->> 'quantity')::numeric(19,6) else false end
-        or case when r.left_as ? 'price' then t.price is distinct from (r.left_as ->> 'price')::numeric(19,4) else false end
+        or case when r.left_as ? 'quantity' then record_image_ne(row(t.quantity::numeric(19,6)), row(((r.left_as ->> 'quantity')::numeric(19,6))::numeric(19,6))) else false end
+        or case when r.left_as ? 'price' then record_image_ne(row(t.price::numeric(19,4)), row(((r.left_as ->> 'price')::numeric(19,4))::numeric(19,4))) else false end
         or case when r.left_as ? 'orderId' then t.order_id is distinct from (r.left_as ->> 'orderId')::bigint else false end
         or case when r.left_as ? 'productId' then t.product_id is distinct from (r.left_as ->> 'productId')::bigint else false end
         as is_not_as_left,
@@ -2436,8 +2438,8 @@ begin
     where w.entity = 'orderItems' and w.n = d."@ordinal" and not d."@new" and not (
         false
         or 'description' = any (f.given) and t.description is distinct from d.description
-        or 'quantity' = any (f.given) and t.quantity is distinct from d.quantity
-        or 'price' = any (f.given) and t.price is distinct from d.price
+        or 'quantity' = any (f.given) and record_image_ne(row(t.quantity::numeric(19,6)), row((d.quantity)::numeric(19,6)))
+        or 'price' = any (f.given) and record_image_ne(row(t.price::numeric(19,4)), row((d.price)::numeric(19,4)))
         or 'orderId' = any (f.given) and t.order_id is distinct from d.order_id
         or 'productId' = any (f.given) and t.product_id is distinct from d.product_id
     );
@@ -2459,11 +2461,11 @@ left join lateral (
         )
 ,         (
             2, 'quantity', to_json(d.quantity)::text, to_json(t.quantity)::text,
-            t.quantity is distinct from d.quantity and k.known ? 'quantity'
+            record_image_ne(row(t.quantity::numeric(19,6)), row((d.quantity)::numeric(19,6))) and k.known ? 'quantity'
         )
 ,         (
             3, 'price', to_json(d.price)::text, to_json(t.price)::text,
-            t.price is distinct from d.price and k.known ? 'price'
+            record_image_ne(row(t.price::numeric(19,4)), row((d.price)::numeric(19,4))) and k.known ? 'price'
         )
 ,         (
             1, 'orderId', to_json(d.order_id)::text, to_json(t.order_id)::text,
@@ -2481,8 +2483,8 @@ where not m.failed and case
     when t.id is null then true
     else
         'description' = any ($2) and t.description is distinct from d.description and k.known ? 'description'
- or         'quantity' = any ($2) and t.quantity is distinct from d.quantity and k.known ? 'quantity'
- or         'price' = any ($2) and t.price is distinct from d.price and k.known ? 'price'
+ or         'quantity' = any ($2) and record_image_ne(row(t.quantity::numeric(19,6)), row((d.quantity)::numeric(19,6))) and k.known ? 'quantity'
+ or         'price' = any ($2) and record_image_ne(row(t.price::numeric(19,4)), row((d.price)::numeric(19,4))) and k.known ? 'price'
  or         'orderId' = any ($2) and t.order_id is distinct from d.order_id and k.known ? 'orderId'
  or         'productId' = any ($2) and t.product_id is distinct from d.product_id and k.known ? 'productId'
 end

@@ -10,19 +10,20 @@ declare
     this  bds.entities := (select e from bds.entities e where e.name = 'products');
     nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
     found text;
-    types text[];
+    types regtype[];
 begin
     execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', '{"price": "0.01234567890123456789012345678901234567890", "updated_at": "2000-01-01 00:00:00.654321+00"}', nulls) into found;
     if found = '{"company_id":null,"id":null,"code":null,"name":null,"description":null,"barcode":null,"price":0.0123,"active":null,"category_id":null,"unit_id":null,"updated_at":"2000-01-01T00:00:00.654321+00:00"}' then
-        execute format('select array[%s] from %s', 'pg_typeof(company_id)::text, pg_typeof(id)::text, pg_typeof(code)::text, pg_typeof(name)::text, pg_typeof(description)::text, pg_typeof(barcode)::text, pg_typeof(price)::text, pg_typeof(active)::text, pg_typeof(category_id)::text, pg_typeof(unit_id)::text, pg_typeof(updated_at)::text', nulls) into types;
+        execute format('select array[%s] from %s', 'pg_typeof(n.company_id), pg_typeof(n.id), pg_typeof(n.code), pg_typeof(n.name), pg_typeof(n.description), pg_typeof(n.barcode), pg_typeof(n.price), pg_typeof(n.active), pg_typeof(n.category_id), pg_typeof(n.unit_id), pg_typeof(n.updated_at)', nulls) into types;
     end if;
-    if types = '{text,bigint,text,text,text,text,numeric,boolean,bigint,bigint,"timestamp with time zone"}'::text[] and not bds_registry.is_rewritten(this) then
+    if types = '{text,bigint,text,text,text,text,"numeric(19,4)",boolean,bigint,bigint,"timestamp with time zone"}'::regtype[] and not bds_registry.is_rewritten(this) then
         return true;
     end if;
     perform bds_change_log.refuse_altered(this);
--- a column rejects its probe, or the table was dropped: then its name is a number
-exception when data_exception or integrity_constraint_violation or syntax_error then
-    perform bds_change_log.refuse_altered(this);
+-- a column rejects its probe; the table was dropped: then its name is a number; a type or its schema has another name by now
+exception
+    when data_exception or integrity_constraint_violation or syntax_error or undefined_object or invalid_schema_name then
+        perform bds_change_log.refuse_altered(this);
 end
 $function$;
 revoke all on function bds_log.products_check() from public;
@@ -50,7 +51,8 @@ begin
         perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
     end if;
     if tg_op = 'UPDATE' then
-        if new is not distinct from old
+        -- as they are stored, like what is logged as old: values that PostgreSQL calls equal may read differently
+        if new operator(pg_catalog.*=) old
             and (
                 split_part(current_setting('bds.touching', true), ':', 1) is distinct from pg_trigger_depth()::text
                 or pg_trigger_depth() < 2
@@ -1856,13 +1858,13 @@ cross join lateral (
     offset 0
 ) v
 cross join lateral (
-    select 'code' = any ($3) and t.code is distinct from v.code or 'name' = any ($3) and t.name is distinct from v.name or 'description' = any ($3) and t.description is distinct from v.description or 'barcode' = any ($3) and t.barcode is distinct from v.barcode or 'price' = any ($3) and t.price is distinct from v.price or 'active' = any ($3) and t.active is distinct from v.active or 'categoryId' = any ($3) and t.category_id is distinct from v.category_id or 'unitId' = any ($3) and t.unit_id is distinct from v.unit_id as differs,
+    select 'code' = any ($3) and t.code is distinct from v.code or 'name' = any ($3) and t.name is distinct from v.name or 'description' = any ($3) and t.description is distinct from v.description or 'barcode' = any ($3) and t.barcode is distinct from v.barcode or 'price' = any ($3) and record_image_ne(row(t.price::numeric(19,4)), row((v.price)::numeric(19,4))) or 'active' = any ($3) and t.active is distinct from v.active or 'categoryId' = any ($3) and t.category_id is distinct from v.category_id or 'unitId' = any ($3) and t.unit_id is distinct from v.unit_id as differs,
         false
         or case when r.left_as ? 'code' then t.code is distinct from (r.left_as ->> 'code')::text else false end
         or case when r.left_as ? 'name' then t.name is distinct from (r.left_as ->> 'name')::text else false end
         or case when r.left_as ? 'description' then t.description is distinct from (r.left_as ->> 'description')::text else false end
         or case when r.left_as ? 'barcode' then t.barcode is distinct from (r.left_as ->> 'barcode')::text else false end
-        or case when r.left_as ? 'price' then t.price is distinct from (r.left_as ->> 'price')::numeric(19,4) else false end
+        or case when r.left_as ? 'price' then record_image_ne(row(t.price::numeric(19,4)), row(((r.left_as ->> 'price')::numeric(19,4))::numeric(19,4))) else false end
         or case when r.left_as ? 'active' then t.active is distinct from (r.left_as ->> 'active')::boolean else false end
         or case when r.left_as ? 'categoryId' then t.category_id is distinct from (r.left_as ->> 'categoryId')::bigint else false end
         or case when r.left_as ? 'unitId' then t.unit_id is distinct from (r.left_as ->> 'unitId')::bigint else false end
@@ -2524,7 +2526,7 @@ begin
         or 'name' = any (f.given) and t.name is distinct from d.name
         or 'description' = any (f.given) and t.description is distinct from d.description
         or 'barcode' = any (f.given) and t.barcode is distinct from d.barcode
-        or 'price' = any (f.given) and t.price is distinct from d.price
+        or 'price' = any (f.given) and record_image_ne(row(t.price::numeric(19,4)), row((d.price)::numeric(19,4)))
         or 'active' = any (f.given) and t.active is distinct from d.active
         or 'categoryId' = any (f.given) and t.category_id is distinct from d.category_id
         or 'unitId' = any (f.given) and t.unit_id is distinct from d.unit_id
@@ -2559,7 +2561,7 @@ left join lateral (
         )
 ,         (
             5, 'price', to_json(d.price)::text, to_json(t.price)::text,
-            t.price is distinct from d.price and k.known ? 'price'
+            record_image_ne(row(t.price::numeric(19,4)), row((d.price)::numeric(19,4))) and k.known ? 'price'
         )
 ,         (
             6, 'active', to_json(d.active)::text, to_json(t.active)::text,
@@ -2584,7 +2586,7 @@ where not m.failed and case
  or         'name' = any ($2) and t.name is distinct from d.name and k.known ? 'name'
  or         'description' = any ($2) and t.description is distinct from d.description and k.known ? 'description'
  or         'barcode' = any ($2) and t.barcode is distinct from d.barcode and k.known ? 'barcode'
- or         'price' = any ($2) and t.price is distinct from d.price and k.known ? 'price'
+ or         'price' = any ($2) and record_image_ne(row(t.price::numeric(19,4)), row((d.price)::numeric(19,4))) and k.known ? 'price'
  or         'active' = any ($2) and t.active is distinct from d.active and k.known ? 'active'
  or         'categoryId' = any ($2) and t.category_id is distinct from d.category_id and k.known ? 'categoryId'
  or         'unitId' = any ($2) and t.unit_id is distinct from d.unit_id and k.known ? 'unitId'

@@ -10,19 +10,20 @@ declare
     this  bds.entities := (select e from bds.entities e where e.name = 'samples');
     nulls text := format('(select t.* from (select) s left join %s t on false) n', this.table_name);
     found text;
-    types text[];
+    types regtype[];
 begin
     execute format('select row_to_json(jsonb_populate_record(n.*, %L))::text from %s', '{"at": "2000-01-01 00:00:00.654321+00", "free": "0.01234567890123456789012345678901234567890", "span": "1 month 1 day 01:01:01.654321", "clock": "00:00:00.654321", "short": "xxxx", "amount": "0.01234567890123456789012345678901234567890", "padded": "xxxx", "updated_at": "2000-01-01 00:00:00.654321+00"}', nulls) into found;
     if found = '{"company_id":null,"id":null,"code":null,"words":null,"short":"xxxx","padded":"xxxx","mood":null,"feeling":null,"small":null,"whole":null,"long":null,"amount":0.01,"free":0.01234567890123456789012345678901234567890,"single":null,"double":null,"flag":null,"day":null,"clock":"00:00:00.654321","at":"2000-01-01T00:00:00.654321+00:00","span":"1 mon 1 day 01:01:01.654321","key":null,"octets":null,"document":null,"level":null,"updated_at":"2000-01-01T00:00:00.654321+00:00"}' then
-        execute format('select array[%s] from %s', 'pg_typeof(company_id)::text, pg_typeof(id)::text, pg_typeof(code)::text, pg_typeof(words)::text, pg_typeof(short)::text, pg_typeof(padded)::text, pg_typeof(mood)::text, pg_typeof(feeling)::text, pg_typeof(small)::text, pg_typeof(whole)::text, pg_typeof(long)::text, pg_typeof(amount)::text, pg_typeof(free)::text, pg_typeof(single)::text, pg_typeof(double)::text, pg_typeof(flag)::text, pg_typeof(day)::text, pg_typeof(clock)::text, pg_typeof(at)::text, pg_typeof(span)::text, pg_typeof(key)::text, pg_typeof(octets)::text, pg_typeof(document)::text, pg_typeof(level)::text, pg_typeof(updated_at)::text', nulls) into types;
+        execute format('select array[%s] from %s', 'pg_typeof(n.company_id), pg_typeof(n.id), pg_typeof(n.code), pg_typeof(n.words), pg_typeof(n.short), pg_typeof(n.padded), pg_typeof(n.mood), pg_typeof(n.feeling), pg_typeof(n.small), pg_typeof(n.whole), pg_typeof(n.long), pg_typeof(n.amount), pg_typeof(n.free), pg_typeof(n.single), pg_typeof(n.double), pg_typeof(n.flag), pg_typeof(n.day), pg_typeof(n.clock), pg_typeof(n.at), pg_typeof(n.span), pg_typeof(n.key), pg_typeof(n.octets), pg_typeof(n.document), pg_typeof(n.level), pg_typeof(n.updated_at)', nulls) into types;
     end if;
-    if types = '{text,bigint,text,text,"character varying",character,data.mood,data.feeling,smallint,integer,bigint,numeric,numeric,real,"double precision",boolean,date,"time without time zone","timestamp with time zone",interval,uuid,bytea,jsonb,data.level,"timestamp with time zone"}'::text[] and not bds_registry.is_rewritten(this) then
+    if types = '{text,bigint,text,text,"character varying(4)",character(4),data.mood,data.feeling,smallint,integer,bigint,"numeric(9,2)",numeric,real,"double precision",boolean,date,"time without time zone","timestamp with time zone",interval,uuid,bytea,jsonb,data.level,"timestamp with time zone"}'::regtype[] and not bds_registry.is_rewritten(this) then
         return true;
     end if;
     perform bds_change_log.refuse_altered(this);
--- a column rejects its probe, or the table was dropped: then its name is a number
-exception when data_exception or integrity_constraint_violation or syntax_error then
-    perform bds_change_log.refuse_altered(this);
+-- a column rejects its probe; the table was dropped: then its name is a number; a type or its schema has another name by now
+exception
+    when data_exception or integrity_constraint_violation or syntax_error or undefined_object or invalid_schema_name then
+        perform bds_change_log.refuse_altered(this);
 end
 $function$;
 revoke all on function bds_log.samples_check() from public;
@@ -50,7 +51,8 @@ begin
         perform bds_change_log.lock_company_of_row(new.company_id, tg_op);
     end if;
     if tg_op = 'UPDATE' then
-        if new is not distinct from old
+        -- as they are stored, like what is logged as old: values that PostgreSQL calls equal may read differently
+        if new operator(pg_catalog.*=) old
             and (
                 split_part(current_setting('bds.touching', true), ':', 1) is distinct from pg_trigger_depth()::text
                 or pg_trigger_depth() < 2
@@ -2674,7 +2676,7 @@ cross join lateral (
     offset 0
 ) v
 cross join lateral (
-    select 'code' = any ($3) and t.code is distinct from v.code or 'words' = any ($3) and t.words is distinct from v.words or 'short' = any ($3) and t.short is distinct from v.short or 'padded' = any ($3) and t.padded is distinct from v.padded or 'mood' = any ($3) and t.mood::text is distinct from v.mood or 'feeling' = any ($3) and t.feeling::text is distinct from v.feeling or 'small' = any ($3) and t.small is distinct from v.small or 'whole' = any ($3) and t.whole is distinct from v.whole or 'long' = any ($3) and t.long is distinct from v.long or 'amount' = any ($3) and t.amount is distinct from v.amount or 'free' = any ($3) and t.free is distinct from v.free or 'single' = any ($3) and t.single is distinct from v.single or 'double' = any ($3) and t.double is distinct from v.double or 'flag' = any ($3) and t.flag is distinct from v.flag or 'day' = any ($3) and t.day is distinct from v.day or 'clock' = any ($3) and t.clock is distinct from v.clock or 'at' = any ($3) and t.at is distinct from v.at or 'span' = any ($3) and t.span is distinct from v.span or 'key' = any ($3) and t.key is distinct from v.key or 'octets' = any ($3) and t.octets is distinct from v.octets or 'document' = any ($3) and t.document is distinct from v.document or 'level' = any ($3) and t.level is distinct from v.level as differs,
+    select 'code' = any ($3) and t.code is distinct from v.code or 'words' = any ($3) and t.words is distinct from v.words or 'short' = any ($3) and t.short is distinct from v.short or 'padded' = any ($3) and t.padded is distinct from v.padded or 'mood' = any ($3) and t.mood::text is distinct from v.mood or 'feeling' = any ($3) and t.feeling::text is distinct from v.feeling or 'small' = any ($3) and t.small is distinct from v.small or 'whole' = any ($3) and t.whole is distinct from v.whole or 'long' = any ($3) and t.long is distinct from v.long or 'amount' = any ($3) and record_image_ne(row(t.amount::numeric(9,2)), row((v.amount)::numeric(9,2))) or 'free' = any ($3) and record_image_ne(row(t.free::numeric), row((v.free)::numeric)) or 'single' = any ($3) and t.single is distinct from v.single or 'double' = any ($3) and t.double is distinct from v.double or 'flag' = any ($3) and t.flag is distinct from v.flag or 'day' = any ($3) and t.day is distinct from v.day or 'clock' = any ($3) and t.clock is distinct from v.clock or 'at' = any ($3) and t.at is distinct from v.at or 'span' = any ($3) and record_image_ne(row(t.span::interval), row((v.span)::interval)) or 'key' = any ($3) and t.key is distinct from v.key or 'octets' = any ($3) and t.octets is distinct from v.octets or 'document' = any ($3) and record_image_ne(row(t.document::jsonb), row((v.document)::jsonb)) or 'level' = any ($3) and t.level is distinct from v.level as differs,
         false
         or case when r.left_as ? 'code' then t.code is distinct from (r.left_as ->> 'code')::text else false end
         or case when r.left_as ? 'words' then t.words is distinct from (r.left_as ->> 'words')::text else false end
@@ -2685,18 +2687,18 @@ cross join lateral (
         or case when r.left_as ? 'small' then t.small is distinct from (r.left_as ->> 'small')::smallint else false end
         or case when r.left_as ? 'whole' then t.whole is distinct from (r.left_as ->> 'whole')::integer else false end
         or case when r.left_as ? 'long' then t.long is distinct from (r.left_as ->> 'long')::bigint else false end
-        or case when r.left_as ? 'amount' then t.amount is distinct from (r.left_as ->> 'amount')::numeric(9,2) else false end
-        or case when r.left_as ? 'free' then t.free is distinct from (r.left_as ->> 'free')::numeric else false end
+        or case when r.left_as ? 'amount' then record_image_ne(row(t.amount::numeric(9,2)), row(((r.left_as ->> 'amount')::numeric(9,2))::numeric(9,2))) else false end
+        or case when r.left_as ? 'free' then record_image_ne(row(t.free::numeric), row(((r.left_as ->> 'free')::numeric)::numeric)) else false end
         or case when r.left_as ? 'single' then t.single is distinct from (r.left_as ->> 'single')::real else false end
         or case when r.left_as ? 'double' then t.double is distinct from (r.left_as ->> 'double')::double precision else false end
         or case when r.left_as ? 'flag' then t.flag is distinct from (r.left_as ->> 'flag')::boolean else false end
         or case when r.left_as ? 'day' then t.day is distinct from (r.left_as ->> 'day')::date else false end
         or case when r.left_as ? 'clock' then t.clock is distinct from (r.left_as ->> 'clock')::time without time zone else false end
         or case when r.left_as ? 'at' then t.at is distinct from (r.left_as ->> 'at')::timestamp with time zone else false end
-        or case when r.left_as ? 'span' then t.span is distinct from (r.left_as ->> 'span')::interval else false end
+        or case when r.left_as ? 'span' then record_image_ne(row(t.span::interval), row(((r.left_as ->> 'span')::interval)::interval)) else false end
         or case when r.left_as ? 'key' then t.key is distinct from (r.left_as ->> 'key')::uuid else false end
         or case when r.left_as ? 'octets' then t.octets is distinct from (r.left_as ->> 'octets')::bytea else false end
-        or case when r.left_as ? 'document' then t.document is distinct from (nullif(r.left_as -> 'document', 'null'))::jsonb else false end
+        or case when r.left_as ? 'document' then record_image_ne(row(t.document::jsonb), row(((nullif(r.left_as -> 'document', 'null'))::jsonb)::jsonb)) else false end
         or case when r.left_as ? 'level' then t.level is distinct from case when pg_input_is_valid((r.left_as ->> 'level')::text, 'data.level') then (r.left_as ->> 'level')::data.level end else false end
         as is_not_as_left,
         case when false then null when not pg_input_is_valid((r.known ->> 'mood')::text, 'data.mood') then 'mood' when not pg_input_is_valid((r.known ->> 'feeling')::text, 'data.feeling') then 'feeling' when not pg_input_is_valid((r.known ->> 'level')::text, 'data.level') then 'level' end as unfit
@@ -3281,18 +3283,18 @@ begin
         or 'small' = any (f.given) and t.small is distinct from d.small
         or 'whole' = any (f.given) and t.whole is distinct from d.whole
         or 'long' = any (f.given) and t.long is distinct from d.long
-        or 'amount' = any (f.given) and t.amount is distinct from d.amount
-        or 'free' = any (f.given) and t.free is distinct from d.free
+        or 'amount' = any (f.given) and record_image_ne(row(t.amount::numeric(9,2)), row((d.amount)::numeric(9,2)))
+        or 'free' = any (f.given) and record_image_ne(row(t.free::numeric), row((d.free)::numeric))
         or 'single' = any (f.given) and t.single is distinct from d.single
         or 'double' = any (f.given) and t.double is distinct from d.double
         or 'flag' = any (f.given) and t.flag is distinct from d.flag
         or 'day' = any (f.given) and t.day is distinct from d.day
         or 'clock' = any (f.given) and t.clock is distinct from d.clock
         or 'at' = any (f.given) and t.at is distinct from d.at
-        or 'span' = any (f.given) and t.span is distinct from d.span
+        or 'span' = any (f.given) and record_image_ne(row(t.span::interval), row((d.span)::interval))
         or 'key' = any (f.given) and t.key is distinct from d.key
         or 'octets' = any (f.given) and t.octets is distinct from d.octets
-        or 'document' = any (f.given) and t.document is distinct from d.document
+        or 'document' = any (f.given) and record_image_ne(row(t.document::jsonb), row((d.document)::jsonb))
         or 'level' = any (f.given) and t.level is distinct from d.level
     );
 end
@@ -3345,11 +3347,11 @@ left join lateral (
         )
 ,         (
             10, 'amount', to_json(d.amount)::text, to_json(t.amount)::text,
-            t.amount is distinct from d.amount and k.known ? 'amount'
+            record_image_ne(row(t.amount::numeric(9,2)), row((d.amount)::numeric(9,2))) and k.known ? 'amount'
         )
 ,         (
             11, 'free', to_json(d.free)::text, to_json(t.free)::text,
-            t.free is distinct from d.free and k.known ? 'free'
+            record_image_ne(row(t.free::numeric), row((d.free)::numeric)) and k.known ? 'free'
         )
 ,         (
             12, 'single', to_json(d.single)::text, to_json(t.single)::text,
@@ -3377,7 +3379,7 @@ left join lateral (
         )
 ,         (
             18, 'span', to_json(d.span)::text, to_json(t.span)::text,
-            t.span is distinct from d.span and k.known ? 'span'
+            record_image_ne(row(t.span::interval), row((d.span)::interval)) and k.known ? 'span'
         )
 ,         (
             19, 'key', to_json(d.key)::text, to_json(t.key)::text,
@@ -3389,7 +3391,7 @@ left join lateral (
         )
 ,         (
             21, 'document', to_json(d.document)::text, to_json(t.document)::text,
-            t.document is distinct from d.document and k.known ? 'document'
+            record_image_ne(row(t.document::jsonb), row((d.document)::jsonb)) and k.known ? 'document'
         )
 ,         (
             22, 'level', to_json(d.level)::text, to_json(t.level)::text,
@@ -3411,18 +3413,18 @@ where not m.failed and case
  or         'small' = any ($2) and t.small is distinct from d.small and k.known ? 'small'
  or         'whole' = any ($2) and t.whole is distinct from d.whole and k.known ? 'whole'
  or         'long' = any ($2) and t.long is distinct from d.long and k.known ? 'long'
- or         'amount' = any ($2) and t.amount is distinct from d.amount and k.known ? 'amount'
- or         'free' = any ($2) and t.free is distinct from d.free and k.known ? 'free'
+ or         'amount' = any ($2) and record_image_ne(row(t.amount::numeric(9,2)), row((d.amount)::numeric(9,2))) and k.known ? 'amount'
+ or         'free' = any ($2) and record_image_ne(row(t.free::numeric), row((d.free)::numeric)) and k.known ? 'free'
  or         'single' = any ($2) and t.single is distinct from d.single and k.known ? 'single'
  or         'double' = any ($2) and t.double is distinct from d.double and k.known ? 'double'
  or         'flag' = any ($2) and t.flag is distinct from d.flag and k.known ? 'flag'
  or         'day' = any ($2) and t.day is distinct from d.day and k.known ? 'day'
  or         'clock' = any ($2) and t.clock is distinct from d.clock and k.known ? 'clock'
  or         'at' = any ($2) and t.at is distinct from d.at and k.known ? 'at'
- or         'span' = any ($2) and t.span is distinct from d.span and k.known ? 'span'
+ or         'span' = any ($2) and record_image_ne(row(t.span::interval), row((d.span)::interval)) and k.known ? 'span'
  or         'key' = any ($2) and t.key is distinct from d.key and k.known ? 'key'
  or         'octets' = any ($2) and t.octets is distinct from d.octets and k.known ? 'octets'
- or         'document' = any ($2) and t.document is distinct from d.document and k.known ? 'document'
+ or         'document' = any ($2) and record_image_ne(row(t.document::jsonb), row((d.document)::jsonb)) and k.known ? 'document'
  or         'level' = any ($2) and t.level is distinct from d.level and k.known ? 'level'
 end
 
