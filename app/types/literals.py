@@ -132,16 +132,16 @@ def duration(text: str) -> str:
         raise ValueError("expected a duration such as P1DT2H30M")
     if sign == "-":
         rest = re.sub(r"([-+]?)([0-9]+(?:[.][0-9]+)?)", lambda m: f"{'' if m[1] == '-' else '-'}{m[2]}", rest)
-    date, _, clock = rest.partition("T")
-    parts = {unit: int(number) for number, unit in re.findall("([-+]?[0-9]+)([YMWD])", date)}
+    days, _, clock = rest.partition("T")
+    parts = {unit: int(number) for number, unit in re.findall("([-+]?[0-9]+)([YMWD])", days)}
     for unit, size, smaller in (("Y", 12, "M"), ("W", 7, "D")):
         whole = parts.get(unit, 0) * size
         if not (whole in INT4 and whole + parts.get(smaller, 0) in INT4):
             raise ValueError(f"expected a duration of at most {INT4[-1] // 12:,} years and {INT4[-1]:,} days")
-    time = Decimal(0)
+    seconds = Decimal(0)
     for number, unit in re.findall("([-+]?[0-9.]+)([HMS])", clock):  # PostgreSQL adds them in this order
-        time += Decimal(number) * {"H": 3600, "M": 60, "S": 1}[unit]
-        if not LEAST_TIME <= time <= MOST_TIME:
+        seconds += Decimal(number) * {"H": 3600, "M": 60, "S": 1}[unit]
+        if not LEAST_TIME <= seconds <= MOST_TIME:
             raise ValueError(f"expected a duration of at most {MOST_TIME:,} seconds beside its days")
     return rest
 
