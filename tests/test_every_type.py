@@ -203,6 +203,32 @@ def test_odata_shows_filters_orders_and_groups_it(world: World, name: str) -> No
     assert full.get(f"{name}@odata.type", "#String") in (f"#{sample.edm.removeprefix('Edm.')}", "#String")
 
 
+LONG = {
+    "2000000000 days": "P2000000000D",
+    "-2147483648 days": "P-2147483648D",
+    "2562047788 hours 54.775807 s": "PT2562047788H54.775807S",
+    "PT-2562047788H-54.775808S": "PT-2562047788H-54.775808S",
+    "178956970 years 7 months": "P178956970Y7M",
+}
+
+
+def test_the_longest_durations_are_imported_as_they_are_exported(world: World) -> None:
+    for number, text in enumerate(LONG):
+        world.service.operator.write("demo", "insert into data.samples (code, span) values (%s, %s)", (f"L{number}", text))
+    exported = world.service.ask("/api/demo/samples?export=true&format=jsonl&$select=code,span&$filter=startswith(code,'L')")
+    records = [json.loads(line) for line in exported.body.splitlines()]
+    assert [record["span"] for record in records] == list(LONG.values())
+    report = world.send(*records)
+    assert (report["state"], report["entities"]["samples"]["unchanged"]) == ("completed", len(LONG)), report["errors"]
+    signed = [("-P2147483648D", "P-2147483648D"), ("-P-5DT+3H2.5S", "P5DT-3H-2.5S"), ("-PT2562047788H", "PT-2562047788H")]
+    assert world.send(*({"code": f"L{n}", "span": text} for n, (text, _) in enumerate(signed)))["state"] == "completed"
+    assert [world.where(f"code = 'L{n}' and span = '{text}'") for n, (_, text) in enumerate(signed)] == [["L0"], ["L1"], ["L2"]]
+    for text in ("-P-2147483648D", "P2147483648D", "PT9999999999H", "-P-178956970Y-8M", "-PT-2562047788H-54.775808S"):
+        [error, _] = world.send({"code": "L0", "span": text})["errors"]
+        assert (error["code"], error["path"]) == ("invalid_value", "samples[0].span"), text
+    world.send(*({"@operation": "delete", "code": f"L{number}"} for number in range(len(LONG))))
+
+
 def test_odata_compares_groups_and_orders_what_it_shows(world: World) -> None:
     more = [{"code": f"S{n}", "span": span, "clock": "23:59:59.999999"} for n, span in enumerate(("P1M", "P2M", "P1D", "PT24H"))]
     assert world.send(*more)["state"] == "completed"

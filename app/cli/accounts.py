@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from app.auth.passwords import hash_password, make_password
+from app.cli import stdio
 from app.errors import ServiceError
 
 KEYS = """
@@ -92,11 +93,7 @@ def _read_password() -> tuple[str, bool]:
     elif sys.stdin.isatty():
         given = getpass.getpass("password (empty: make one): ")
     else:
-        try:
-            given = sys.stdin.readline().rstrip("\r\n")
-            given.encode()
-        except UnicodeError:
-            raise ServiceError("malformed_request", "password on standard input: expected UTF-8") from None
+        given = stdio.decoded(stdio.binary_input().readline().rstrip(b"\r\n"), f"password on {stdio.INPUT}")
     return (given, False) if given else (make_password(), True)
 
 

@@ -34,7 +34,7 @@ def migrate_database(options: argparse.Namespace, config: Config) -> int:
     home = config.database_url or embedded.start(config.data_dir)
     if options.roles:
         for url in {**migrate.other_places(home), "": home}.values():
-            stdio.write(roles.statements(url))
+            stdio.write_exact(roles.statements(url))
         return 0
     is_cluster = cluster.is_coordinator(home)
     code = 0
@@ -167,6 +167,9 @@ def delete_user(options: argparse.Namespace, config: Config) -> int:
 
 
 def examine_database(options: argparse.Namespace, config: Config) -> int:
+    beside = [name for name in ("--head", "--deep", "--json") if getattr(options, name[2:]) not in (None, False)]
+    if options.print_heads and beside:
+        options.refuse(f"--print-heads: expected it alone, got {beside[0]} beside it")
     urls = connections.urls_of_places(config)
     if options.print_heads:
         text, away = heads.print_heads(urls)
@@ -174,7 +177,7 @@ def examine_database(options: argparse.Namespace, config: Config) -> int:
         for place in away:
             stdio.message(f"bds: {place} cannot be reached: its heads are missing")
         return FAILED if away else 0
-    kept = heads.read_heads(Path(options.head).read_bytes(), options.head) if options.head else []
+    kept = [] if options.head is None else heads.read_heads(Path(options.head).read_bytes(), options.head)
     problems, compared = doctor.examine(urls, options.deep)
     problems += [dict.fromkeys(doctor.COLUMNS) | problem for problem in heads.missing_heads(urls, kept, options.head)]
     stdio.write((doctor.as_json if options.json else doctor.as_text)(problems, compared))
@@ -189,7 +192,7 @@ def explain_request(options: argparse.Namespace, config: Config) -> int:
 
 
 def print_dsn(options: argparse.Namespace, config: Config) -> int:
-    stdio.write(connections.resolve(config) + "\n")
+    stdio.write_exact(connections.resolve(config) + "\n")
     return 0
 
 

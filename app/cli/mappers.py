@@ -49,7 +49,7 @@ def get_mapper(options: argparse.Namespace, config: Config) -> int:
         row = connection.execute(store.TEXT, (options.company, options.name)).fetchone()
     if row is None:
         raise store.missing(options.name)
-    stdio.write(row[0])
+    stdio.write_exact(row[0])
     return 0
 
 

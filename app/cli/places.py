@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
 from app.cli import stdio, tables
@@ -99,7 +97,7 @@ def move_company(options: argparse.Namespace, config: Config) -> int:
 
 
 def run_sql(options: argparse.Namespace, config: Config) -> int:
-    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
+    text = stdio.read_text(options.file)
     administration.run_file(connections.urls_of_places(config), text)
     return 0
 

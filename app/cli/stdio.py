@@ -16,6 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+from app.errors import ServiceError
 from app.types import exact_json
 
 INPUT, OUTPUT = "standard input", "standard output"
@@ -71,6 +72,12 @@ def write(text: str) -> None:
         sys.stdout.flush()
 
 
+def write_exact(text: str) -> None:
+    """Write a result that is a file or a command for another program: in UTF-8, whatever the locale.  Raises OSError."""
+    with binary_output() as out:
+        out.write(text.encode())
+
+
 def write_records(records: Iterable[Any]) -> None:
     """Write results as JSON Lines.  Raises OSError."""
     write("".join(exact_json.dumps(each, ensure_ascii=not is_unicode()) + "\n" for each in records))
@@ -118,6 +125,20 @@ def binary_input() -> BinaryIO:
     if sys.stdin is None:
         raise _closed(INPUT)
     return sys.stdin.buffer
+
+
+def read_text(path: str) -> str:
+    """The text of a file, or of standard input, in UTF-8.  path: - for standard input.  Raises OSError, ServiceError."""
+    content = binary_input().read() if path == "-" else Path(path).read_bytes()
+    return decoded(content, INPUT if path == "-" else path)
+
+
+def decoded(content: bytes, name: str) -> str:
+    """Text in UTF-8.  name: of what has it.  Raises ServiceError."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ServiceError("malformed_request", f"{name}: expected UTF-8") from None
 
 
 def message(text: str, end: str = "\n") -> None:

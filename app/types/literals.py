@@ -16,6 +16,8 @@ INT8 = range(-(2**63), 2**63)
 INT4 = range(-(2**31), 2**31)  # of the months, and of the days, of an interval
 _DAYS, _HOURS = ("".join(f"([-+]?[0-9]+{unit})?" for unit in units) for units in ("YMWD", "HM"))
 DURATION_FORM = f"P{_DAYS}(T{_HOURS}([-+]?[0-9]+([.][0-9]{{1,12}})?S)?)?"
+LONGEST_PART = 10  # digits of a part of a duration
+LEAST_TIME, MOST_TIME = (Decimal(end).scaleb(-6) for end in (INT8[0], INT8[-1]))  # seconds of an interval beside months and days
 LARGEST_EXPONENT = 308  # of a number, as in a double: results of arithmetic stay far below the limit of numeric
 LEAST_EXPONENT = 324  # the least double is 5e-324
 MOST_DIGITS = 1_000
@@ -126,15 +128,21 @@ def _offset(match: re.Match[str], rest: str) -> timezone:
 def duration(text: str) -> str:
     """Read a duration such as P1DT2H30M, of ISO 8601 as PostgreSQL and as OData write it."""
     sign, rest = re.fullmatch(r"([-+]?)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
-    if not re.fullmatch(DURATION_FORM, rest) or rest[-1] in "PT" or len(max(re.findall("[0-9]+", rest), key=len)) > 9:
+    if not re.fullmatch(DURATION_FORM, rest) or rest[-1] in "PT" or len(max(re.findall("[0-9]+", rest), key=len)) > LONGEST_PART:
         raise ValueError("expected a duration such as P1DT2H30M")
     if sign == "-":
         rest = re.sub(r"([-+]?)([0-9]+(?:[.][0-9]+)?)", lambda m: f"{'' if m[1] == '-' else '-'}{m[2]}", rest)
-    parts = {unit: int(number) for number, unit in re.findall("([-+]?[0-9]+)([YMWD])", rest.partition("T")[0])}
+    days, _, clock = rest.partition("T")
+    parts = {unit: int(number) for number, unit in re.findall("([-+]?[0-9]+)([YMWD])", days)}
     for unit, size, smaller in (("Y", 12, "M"), ("W", 7, "D")):
         whole = parts.get(unit, 0) * size
         if not (whole in INT4 and whole + parts.get(smaller, 0) in INT4):
             raise ValueError(f"expected a duration of at most {INT4[-1] // 12:,} years and {INT4[-1]:,} days")
+    seconds = Decimal(0)
+    for number, unit in re.findall("([-+]?[0-9.]+)([HMS])", clock):  # PostgreSQL adds them in this order
+        seconds += Decimal(number) * {"H": 3600, "M": 60, "S": 1}[unit]
+        if not LEAST_TIME <= seconds <= MOST_TIME:
+            raise ValueError(f"expected a duration of at most {MOST_TIME:,} seconds beside its days")
     return rest
 
 

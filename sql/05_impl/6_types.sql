@@ -142,22 +142,25 @@ insert into bds_impl.types (name, stored, shown, through, expected, valid, finit
     array['g.n * random() * 1e6', 'random() - 0.5']
 );
 
--- What is read first is checked as text again: the type may be a domain with rules of its own.
+-- What is read first is checked as text again: the type may be a domain with rules of its own.  A sign before P is OData's, and means
+-- each part: to negate the value instead would raise where a part is the least that PostgreSQL has.
 insert into bds_impl.types (name, stored, shown, expected, valid, value, finite, probe, stand_ins)
 select 'interval', '{interval}'::regtype[], 'interval'::regtype, 'a duration such as P1DT2H30M',
     replace(
-        $sql$case when {given} ~ '^-?P([-+]?[0-9]{1,9}[YMWD])*(T([-+]?[0-9]{1,9}(\.[0-9]{1,12})?[HMS])+)?$'
-            and pg_input_is_valid(ltrim({given}, '-'), 'interval')
-            then pg_input_is_valid({value}::text, {type:L}) else false end$sql$,
-        '{value}', r.value
+        $sql$case when {given} ~ '^-?P([-+]?[0-9]{1,10}[YMWD])*(T([-+]?[0-9]{1,10}(\.[0-9]{1,12})?[HMS])+)?$'
+            and pg_input_is_valid({signed}, 'interval')
+            then pg_input_is_valid({signed}::interval::text, {type:L}) else false end$sql$,
+        '{signed}', r.signed
     ),
-    r.value || '::{type}', $sql${column:I} > '-infinity'::interval and {column:I} < 'infinity'::interval$sql$,
+    r.signed || '::interval::{type}', $sql${column:I} > '-infinity'::interval and {column:I} < 'infinity'::interval$sql$,
     '1 month 1 day 01:01:01.654321', 
     bds_impl.beside($sql$interval '0'$sql$, $sql$u."@k" * interval '1 second'$sql$)
         || array[$sql$g.n * random() * interval '100 days'$sql$]
-from (values (  -- a sign before P is OData's
-    $sql$(case when {given} ^@ '-' then -ltrim({given}, '-')::interval else {given}::interval end)$sql$
-)) r (value);
+from (values (
+    $sql$(case when {given} ^@ '-'
+        then replace(regexp_replace(replace(ltrim({given}, '-'), '-', '~'), '([A-Z])[+]?([0-9])', E'\\1-\\2', 'g'), '~', '')
+        else {given} end)$sql$
+)) r (signed);
 
 insert into bds_impl.types (name, stored, shown, expected, valid, value, stand_ins)
 select 'bytea', '{bytea}'::regtype[], 'bytea'::regtype, 'base64',

@@ -106,6 +106,23 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     assert "\x1b" not in doctor.as_text([problem], None) and os.linesep in doctor.as_text([problem], None)
 
 
+@pytest.mark.parametrize("options", [("--head", "heads.jsonl"), ("--head", ""), ("--deep",), ("--json",)])
+def test_heads_are_printed_and_nothing_else_is_done(
+    bds: Callable[..., tuple[int, str]], options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bds("--print-heads", *options)
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert f"--print-heads: expected it alone, got {options[0]} beside it" in said.err
+
+
+def test_a_file_of_heads_without_a_name_is_an_error(
+    bds: Callable[..., tuple[int, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bds("--head", "")[0] == 1
+
+
 def test_heads_that_are_kept_elsewhere_tell_whether_a_log_was_rebuilt(
     operator: Operator, bds: Callable[..., tuple[int, str]], tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from app.auth.passwords import Passwords
 from tests.conftest import Operator
 
 pytestmark = pytest.mark.processes
@@ -111,6 +113,30 @@ def test_an_import_from_a_closed_standard_input_is_refused(database_url: str, op
     assert operator.rows("select count(*) from bds.imports") == [(0,)]
 
 
+def test_a_mapper_and_sql_are_utf_8_in_every_locale(database_url: str, operator: Operator, company: str, tmp_path: Path) -> None:
+    text = "type json\n# €ä\nunits = '$.u[*]' {\n code = 'c'\n}\n"
+    locale = "LC_ALL=C PYTHONIOENCODING=ascii PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
+    put = shell(database_url, f"{locale} bds mapper put m - --company acme", text)
+    assert (put.returncode, put.stderr) == (0, "")
+    got = shell(database_url, f"{locale} bds mapper get m --company acme")
+    assert (got.returncode, got.stdout) == (0, text)
+    (tmp_path / "a.sql").write_text("create table data.of_file as select '€' as text", encoding="utf-8")
+    ended = shell(
+        database_url, f"{locale} bds sql {tmp_path}/a.sql; {locale} bds sql -", "create table data.of_input as select '€' as text"
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert operator.rows("select text from data.of_file union all select text from data.of_input") == [("€",), ("€",)]
+
+
+def test_sql_that_cannot_be_read_is_an_error(database_url: str, tmp_path: Path) -> None:
+    ended = shell(database_url, "bds sql - <&-")
+    assert (ended.returncode, ended.stderr) == (1, "bds: standard input: it is closed\n")
+    (tmp_path / "latin.sql").write_bytes(b"select '\xe4'")
+    for command in (f"bds sql {tmp_path}/latin.sql", f"bds sql - <{tmp_path}/latin.sql"):
+        ended = shell(database_url, command)
+        assert (ended.returncode, ended.stderr.endswith(": expected UTF-8\n")) == (1, True), ended.stderr
+
+
 def test_with_a_closed_standard_input_a_password_is_generated(database_url: str, company: str) -> None:
     ended = shell(database_url, "bds user create anna@example.com --company acme <&-")
     assert (ended.returncode, ended.stderr) == (0, "") and len(ended.stdout.strip()) == 20
@@ -122,6 +148,13 @@ def test_a_password_that_is_not_utf_8_is_refused(database_url: str, operator: Op
             database_url, rf"printf 'caf\xe9 caf\xe9\n' | LC_ALL={locale} bds user create anna@example.com --company acme"
         )
         assert (ended.returncode, ended.stderr) == (1, "bds: password on standard input: expected UTF-8\n")
+
+
+def test_a_password_is_utf_8_in_every_locale(database_url: str, operator: Operator, company: str) -> None:
+    ended = shell(database_url, "PYTHONIOENCODING=latin-1 bds user create anna@example.com --company acme", "grüße ganz €\n")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    [(hash,)] = operator.rows("select password_hash from bds.users")
+    assert asyncio.run(Passwords().verify("grüße ganz €", hash))
 
 
 @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])

@@ -87,6 +87,11 @@ WRONG = [
         ("$filter", f"null ne duration'{text}'", 9, "at most 178,956,970 years and 2,147,483,647 days")
         for text in ("P999999999W", "P306783378W2D", "-P306783378W3D", "P178956970Y8M", "P-999999999Y")
     ),
+    *(
+        ("$filter", f"null ne duration'{text}'", 9, "at most 9,223,372,036,854.775807 seconds beside its days")
+        for text in ("PT9999999999H", "-PT2562047788H55S", "PT2562047788H54.775808S", "PT2562047788H60M-3600S")
+    ),
+    ("$filter", "null ne duration'P10000000000D'", 9, "expected a duration such as"),
     ("$filter", "name eq 'a\0b'", 9, "U+0000"),
     ("$filter", "id in (1,code)", 10, "expected a literal"),
     ("$filter", "id in (1,2,'x')", 12, "Edm.Int64 cannot be compared with Edm.String"),
