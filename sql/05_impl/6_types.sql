@@ -142,8 +142,8 @@ insert into bds_impl.types (name, stored, shown, through, expected, valid, finit
     array['g.n * random() * 1e6', 'random() - 0.5']
 );
 
--- What is read first is checked as text again: the type may be a domain with rules of its own.  A sign before P is OData's, and means
--- each part: to negate the value instead would raise where a part is the least that PostgreSQL has.
+-- What is read first is checked as text again: the type may be a domain with rules of its own.  A sign before P is OData's, and
+-- means each part: to negate the value instead would raise where a part is the least that PostgreSQL has.
 insert into bds_impl.types (name, stored, shown, expected, valid, value, finite, probe, stand_ins)
 select 'interval', '{interval}'::regtype[], 'interval'::regtype, 'a duration such as P1DT2H30M',
     replace(
