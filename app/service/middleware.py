@@ -148,12 +148,14 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await _handle(request, handler)
         except psycopg.Error as error:
-            is_elsewhere = error.sqlstate == "BD002" and may_repeat
-            if not (is_elsewhere or error.sqlstate in REPLACED) or request.writer.output_size:
-                raise
-            if is_elsewhere:  # this process has not heard yet where the company is, or the read has come late
+            if error.sqlstate == "BD002" and may_repeat and not request.writer.output_size:
+                # this process may not have heard where the company is, or the read has come late
                 await request.app[DATABASE].find_again(request[TARGET].company)
-            elif not may_repeat:
+                may_repeat = False
+                continue
+            if error.sqlstate not in REPLACED or request.writer.output_size:
+                raise
+            if not may_repeat:
                 if not await request.app[DATABASE].was_migrated():
                     raise
                 log.warning("request %s failed during a migration", request[REQUEST_ID], exc_info=error)

@@ -229,7 +229,8 @@ create function bds_change_log.in_order(
     returns text
     language sql
     immutable
-    return bds_impl.fill(
+as $$
+    select bds_impl.fill(
         $sql$bds_change_log.put_in_order(
                     {company}, {entity:L}, {event:L}, array_agg(r.id), array_agg(r.updated_at), {base}, {changes}, {newest}
                 )
@@ -247,6 +248,7 @@ create function bds_change_log.in_order(
         'rows', case event when 'delete' then 'old_rows' else 'new_rows' end, 'table', of_table,
         'is_other', case event when 'delete' then 't.id is not null' else 't.updated_at is distinct from r.updated_at' end
     );
+$$;
 comment on function bds_change_log.in_order(bds.entities, text, text, text, text, text, text) is
     'The call of bds_change_log.put_in_order with the rows of a statement that have changed in the table since, without a verb; '
     'company to newest: expressions of what it takes';

@@ -197,7 +197,7 @@ def test_the_audit_tells_an_administrator_who_did_what_in_which_request(boss: Vi
     assert [(each["action"], each["object"], each["actor"], each["detail"]["caller"]["user"]) for each in found] == [
         (action, object, f"user {BOSS}", BOSS)
         for action, object in [
-            ("delete", "company audited"), ("update", f"user {BOSS}"), ("update", f"user {BOSS}"), ("create", "company audited")
+            ("update", f"user {BOSS}"), ("delete", "company audited"), ("update", f"user {BOSS}"), ("create", "company audited")
         ]
     ]  # fmt: skip
     page = boss.get("/audit?company=demo")
