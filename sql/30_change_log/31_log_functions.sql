@@ -251,7 +251,7 @@ as $$
 $$;
 comment on function bds_change_log.in_order(bds.entities, text, text, text, text, text, text) is
     'The call of bds_change_log.put_in_order with the rows of a statement that have changed in the table since, without a verb; '
-    'company to newest: expressions of what it takes';
+    'company, base, changes and newest are SQL expressions of its arguments';
 
 create function bds_change_log.parent_scope(child bds.entities)
     returns jsonb

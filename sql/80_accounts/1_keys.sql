@@ -126,7 +126,7 @@ as $$
     where k.id = (
         select u.id from bds.api_keys u
         where u.id = key_id and u.last_used_at > clock_timestamp() - interval '1 minute' is not true
-        for no key update skip locked  -- who has the row deletes a company, which takes long
+        for no key update skip locked  -- the session that holds the row deletes a company, which takes long
     );
 $$;
 comment on function bds_service.note_use(uuid) is

@@ -89,6 +89,17 @@ class Places:
         return [name for name in self.urls if self.at(name).rows(query, (company,))]
 
 
+def interrupt(pair: Places, step: str, target: str = "west", company: str = COMPANY) -> None:
+    """Start a move that ends after a step."""
+
+    def say(done: str) -> None:
+        if done == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pair.move(target, company, say=say)
+
+
 @pytest.fixture(autouse=True)
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows at the source are deleted at once; tests of readers that are behind say how long they need."""

@@ -26,7 +26,7 @@ from app.places import administration, balance, cluster, replication
 from app.places.move import Move
 from tests.auth.client import ask, bearer, make_user
 from tests.conftest import TEMPLATE
-from tests.places.conftest import COMPANY, Places
+from tests.places.conftest import COMPANY, Places, interrupt
 from tests.service.serving import running, wait_until
 from tests.service.standbys import standby_of
 from tests.service.test_replicas import uri_of
@@ -50,17 +50,6 @@ def bds(pair: Places, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         return code, written.out, written.err
 
     return run
-
-
-def interrupt(pair: Places, step: str, target: str = "west", company: str = COMPANY) -> None:
-    """Start a move that ends after a step."""
-
-    def say(done: str) -> None:
-        if done == step:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pair.move(target, company, say=say)
 
 
 def test_a_company_is_created_used_and_deleted_at_a_place(pair: Places, bds: Any, tmp_path: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import psycopg
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from app.database.servers.directory import HOME
 from app.places.move import Move
 from tests.database.aging import age, maintain
-from tests.places.conftest import COMPANY, Places
+from tests.places.conftest import COMPANY, Places, interrupt
 from tests.service.serving import wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -134,8 +133,7 @@ def test_a_company_whose_move_begins_while_its_deletion_waits_is_not_deleted(pai
         deleting.start()
         waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
         wait_until(lambda: pair.home.rows(waiting) != [])
-        with pytest.raises(InterruptedError):
-            pair.move("west", say=interrupt_at("announced"))
+        interrupt(pair, "announced")
         writer.commit()
         deleting.join()
     assert [error.sqlstate for error in failures] == ["BD004"] and "is being moved" in str(failures[0])
@@ -150,19 +148,10 @@ def test_no_month_is_archived_while_a_company_is_copied(pair: Places) -> None:
     age(pair.home, "2019_01")
     pair.home.connection.execute("select bds.set_retention('1 year', archive => true)")
     archived = "select count(*) from bds.change_archive"
-    with pytest.raises(InterruptedError):
-        pair.move("west", say=interrupt_at("subscribed"))
+    interrupt(pair, "subscribed")
     pair.home.rows("select from bds.maintain()")
     assert pair.home.rows(archived) == [(0,)]
     with Move.of(pair.urls, COMPANY, lambda _: None) as move:
         move.abort()
     maintain(pair.home)
     assert pair.home.rows(archived) == [(1,)]
-
-
-def interrupt_at(step: str) -> Callable[[str], None]:
-    def say(name: str) -> None:
-        if name == step:
-            raise InterruptedError
-
-    return say

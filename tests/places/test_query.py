@@ -12,8 +12,7 @@ from psycopg import sql
 from app.database.servers.directory import HOME
 from app.errors import ServiceError
 from app.places import everywhere
-from tests.places.conftest import Places
-from tests.places.test_changed_meanwhile import interrupt_at
+from tests.places.conftest import Places, interrupt
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -134,8 +133,7 @@ def test_nothing_is_counted_twice_while_a_move_copies_rows(filled: Places, monke
 
     def connect(url: str, *role: Any) -> Any:
         if url == filled.urls["west"]:
-            with pytest.raises(InterruptedError):
-                filled.move("west", "acme", say=interrupt_at("copied"))
+            interrupt(filled, "copied", company="acme")
         return real(url, *role)
 
     monkeypatch.setattr(everywhere, "connect", connect)

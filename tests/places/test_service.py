@@ -147,6 +147,16 @@ class Load:
                 thread.join()
 
 
+def deafen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the service does not hear where companies are."""
+
+    async def hear_nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    for name in ("_read_place", "_read_directory"):
+        monkeypatch.setattr(f"app.database.database.Database.{name}", hear_nothing)
+
+
 def test_a_company_moves_under_load(pair: Places, service: Service) -> None:
     with receiving() as receiver, working(pair.urls[HOME]):
         hook = send(service, "POST", f"/c/{COMPANY}/hooks", {"entity": "units", "url": receiver.url(), "allowInChangeSet": True})
@@ -174,11 +184,7 @@ def test_a_stale_process_writes_nothing_at_the_source(pair: Places, service: Ser
     first = unit(service, "A", Idempotency_Key="a")
     assert first.status == 200
 
-    async def deaf(*_: Any, **__: Any) -> None:
-        pass
-
-    monkeypatch.setattr("app.database.database.Database._read_place", deaf)
-    monkeypatch.setattr("app.database.database.Database._read_directory", deaf)
+    deafen(monkeypatch)
     pair.move("west")
     again = unit(service, "A", Idempotency_Key="a")  # keys go along
     assert (again.json["importId"], again.headers["Idempotency-Replayed"]) == (first.json["importId"], "true")
@@ -211,14 +217,10 @@ def test_a_stale_process_writes_nothing_at_the_source(pair: Places, service: Ser
 def test_a_read_that_comes_to_the_place_that_a_company_has_left_is_answered_where_it_is(
     pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    async def deaf(*_: Any, **__: Any) -> None:
-        pass
-
     assert unit(service, "A").status == unit(service, "B").status == 200
     headers = {"Authorization": service.basic} if "odata" in path else {"X_API_Key": service.key}
     before = service.ask(path, **headers)
-    monkeypatch.setattr("app.database.database.Database._read_place", deaf)
-    monkeypatch.setattr("app.database.database.Database._read_directory", deaf)
+    deafen(monkeypatch)
     pair.move("west")
     after = service.ask(path, **headers)
     assert (before.status, after.status, after.body) == (200, 200, before.body)
@@ -227,11 +229,7 @@ def test_a_read_that_comes_to_the_place_that_a_company_has_left_is_answered_wher
 def test_a_process_that_has_not_heard_of_a_company_follows_it_where_it_is(
     pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def deaf(*_: Any, **__: Any) -> None:
-        pass
-
-    monkeypatch.setattr("app.database.database.Database._read_place", deaf)
-    monkeypatch.setattr("app.database.database.Database._read_directory", deaf)
+    deafen(monkeypatch)
     pair.company("west", "late")
     insert = "insert into data.units (code, name) select n, 'x' from generate_series(%s::int, %s) n"
     pair.west.write("late", insert, (1, 5))
@@ -242,11 +240,7 @@ def test_a_process_that_has_not_heard_of_a_company_follows_it_where_it_is(
 
 
 def test_a_hook_is_registered_where_the_company_went(pair: Places, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def deaf(*_: Any, **__: Any) -> None:
-        pass
-
-    monkeypatch.setattr("app.database.database.Database._read_place", deaf)
-    monkeypatch.setattr("app.database.database.Database._read_directory", deaf)
+    deafen(monkeypatch)
     pair.move("west")
     assert send(service, "POST", f"/c/{COMPANY}/hooks", {"entity": "units", "url": "http://127.0.0.1:9/"}).status == 201
     assert [len(pair.at(place).rows("select from bds.hooks")) for place in (HOME, "west")] == [0, 1]
