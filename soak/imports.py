@@ -19,8 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
-
 from soak.documents import CODES, Document, Maker
 from soak.ledger import Ended, Ledger, Rows
 from soak.world import ANSWER, PATIENCE, Reply, World
@@ -271,7 +269,7 @@ class Importer:
         """The rows that this importer writes, when no import of its is under way; None if they cannot be read."""
         deadline, since = time.monotonic() + PATIENCE, None
         while time.monotonic() < deadline:
-            with contextlib.suppress(psycopg.OperationalError), self.world.connect() as connection, connection.transaction():
+            with self.world.enduring(), self.world.connect() as connection, connection.transaction():
                 since = since or connection.execute("select clock_timestamp()").fetchone()
                 if connection.execute(UNDER_WAY, (self.company, *(since or ()))).fetchone():
                     time.sleep(0.05)

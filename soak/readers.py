@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import random
@@ -11,12 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import psycopg
-
 from soak.ledger import Ledger, Remembered, Seen
 from soak.world import ANSWER, World
 
-LOST = (OSError, http.client.HTTPException, psycopg.OperationalError, psycopg.InterfaceError)
 PAGE = 500
 ENTITIES = ("units", "products", "orders", "orderItems")
 DEFAULT_FIELDS = {"units": "code,name,symbol", "products": "code,name,price", "orders": "code,status", "orderItems": "quantity"}
@@ -61,7 +57,7 @@ class Sql(Reader):
     def run(self) -> None:
         query = "select id, entity, row_id, operation::text from bds.changes where company_id = %s and id > %s order by id limit %s"
         while not self.done:
-            with contextlib.suppress(*LOST), self.world.connect(name=self.name) as connection:
+            with self.world.enduring(), self.world.connect(name=self.name) as connection:
                 while not self.done:
                     for row in connection.execute(query, (self.company, self.last, PAGE)):
                         self._got(*row)
@@ -74,7 +70,7 @@ class Pages(Reader):
 
     def run(self) -> None:
         while not self.done:
-            with contextlib.suppress(*LOST):
+            with self.world.enduring():
                 condition = quote(f"id > {self.last}")
                 reply = self.world.ask(f"/c/{self.company}/changes?filter={condition}&sort=id&limit={PAGE}")
                 if reply.status == 200:
@@ -88,7 +84,7 @@ class Stream(Reader):
 
     def run(self) -> None:
         while not self.done:
-            with contextlib.suppress(*LOST):
+            with self.world.enduring():
                 self._follow(time.monotonic() + self.rng.uniform(0.1, 8))
                 self.ledger.count("streams cut")
 
@@ -124,7 +120,7 @@ class Updated(Reader):
         last = "1970-01-01T00:00:00Z"
         rows = self.ledger.polled[self.entity, self.company]
         while not self.done:
-            with contextlib.suppress(*LOST):
+            with self.world.enduring():
                 condition = quote(f"updatedAt > '{last}'")
                 reply = self.world.ask(f"/c/{self.company}/{self.entity}?filter={condition}&sort=updatedAt&limit={PAGE}")
                 if reply.status == 200:
@@ -141,7 +137,7 @@ class Past(Reader):
 
     def run(self) -> None:
         while not self.ledger.stop.is_set():
-            with contextlib.suppress(*LOST):
+            with self.world.enduring():
                 self.rng.choice([self._snapshot, self._past, self._again])()
             self.ledger.stop.wait(self.rng.uniform(0.1, 0.6))
 
@@ -195,7 +191,7 @@ class Tags:
     def run(self) -> None:
         self.written, self.tags = "", dict[str, tuple[str, str]]()
         while not self.ledger.stop.is_set():
-            with contextlib.suppress(*LOST):
+            with self.world.enduring():
                 self._write()
                 for _ in range(4):
                     self._read(self.rng.choice(["c", "odata"]))
@@ -207,7 +203,7 @@ class Tags:
         query = """insert into data.categories (company_id, code, name) values (%s, %s, %s)
             on conflict (company_id, code) do update set name = excluded.name"""
         while not self.ledger.stop.is_set():
-            with contextlib.suppress(*LOST), self.world.connect(name=self.name) as connection, connection.transaction():
+            with self.world.enduring(), self.world.connect(name=self.name) as connection, connection.transaction():
                 connection.execute("select bds.set_context(%s, %s)", (self.company, self.name))
                 connection.execute(query, (self.company, self.name, wanted))
                 break

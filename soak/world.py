@@ -30,6 +30,7 @@ from tests.service.serving import unused_port
 COMPANIES = ("alpha", "beta")
 PATIENCE = 90.0  # seconds until the service or the database must be back
 ANSWER = 40.0  # seconds for one answer
+LOST = (OSError, http.client.HTTPException, psycopg.OperationalError, psycopg.InterfaceError)
 PROCESSES = 2
 BDS = (sys.executable, "-m", "app.cli")  # this program
 LOGIN = "soak_app"  # of the service
@@ -87,6 +88,17 @@ class World:
         """A connection as the superuser, or as a login."""
         url = make_conninfo(self.url, user=user) if user else self.url
         return psycopg.connect(url, autocommit=True, application_name=name, connect_timeout=20)
+
+    @contextlib.contextmanager
+    def enduring(self) -> Iterator[None]:
+        """Work that may end because the database goes away or refuses a transaction, which is done again."""
+        try:
+            yield
+        except LOST:
+            pass
+        except psycopg.Error as error:
+            if error.sqlstate not in self.refused:
+                raise
 
     def ask(
         self,

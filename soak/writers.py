@@ -5,7 +5,6 @@ A writer alone writes the rows whose codes begin with its name, so it knows what
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 import uuid
@@ -109,7 +108,7 @@ class Writer:
         deadline = time.monotonic() + PATIENCE
         ids = [change.row_id for change in draft.changes]
         while time.monotonic() < deadline:
-            with contextlib.suppress(*STOPPED), self.world.connect() as connection, connection.transaction(force_rollback=True):
+            with self.world.enduring(), self.world.connect() as connection, connection.transaction(force_rollback=True):
                 connection.execute("select bds.lock_company(%s)", (draft.company,))
                 found = connection.execute(IN_LOG, (draft.company, str(transaction), ids)).fetchall()
                 self.ledger.count("answers of commits lost")
