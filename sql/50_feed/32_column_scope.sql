@@ -17,6 +17,7 @@
 --     stored       t.price                           of an enum t.mood::text, as temporary tables have it; found: "by_price".price;
 --                                                    listed: r.price
 --     written      case when s.price is null then t.price when s.price = e'\x01' then null else ... end    what is to be stored
+--     is_stored    {written} is not distinct from {stored}; is_changed: of v.price and v."stored price"
 --     mass         the same                          of a mass update, where a new row has no default
 --     linked       the same                          of a row without unique fields, which is compared as a whole
 --     typed        d.price                           with the type of the table's column
@@ -56,6 +57,21 @@ create function bds_feed.differs(c bds.import_columns, value text)
 comment on function bds_feed.differs(bds.import_columns, text) is
     'SQL for whether the stored value of a column is another one than an undo brings back: values that PostgreSQL calls equal may '
     'read differently';
+
+create function bds_feed.compared(c bds.import_columns, one text, operator text, other text)
+    returns text
+    language sql
+    stable
+    return case
+        when (c).type <> 'interval' then concat_ws(' ', one, operator, other)
+        else format(
+            'record_image_%s(row((%s)::interval), row((%s)::interval))',
+            case operator when 'is distinct from' then 'ne' when 'is not distinct from' then 'eq' end, one, other
+        )
+    end;
+comment on function bds_feed.compared(bds.import_columns, text, text, text) is
+    'SQL for whether a value that an import brings is distinct from the stored one, or not: a month is not 30 days, to which it is '
+    'equal';
 
 create function bds_feed.typed(c bds.import_columns)
     returns text
@@ -237,6 +253,18 @@ as $$
 $$;
 comment on function bds_feed.undo_scope(bds.import_columns) is 'The holes of templates for a column''s values in an undo';
 
+create function bds_feed.compared_scope(c bds.import_columns, stored text, written text)
+    returns jsonb
+    language sql
+    stable
+    return jsonb_build_object(
+        'is_stored', bds_feed.compared(c, written, 'is not distinct from', stored),
+        'is_changed', bds_feed.compared(
+            c, format('v.%I', (c).column_name), 'is distinct from', format('v.%I', 'stored ' || (c).column_name))
+    );
+comment on function bds_feed.compared_scope(bds.import_columns, text, text) is
+    'The holes of templates for whether a column changes';
+
 create function bds_feed.column_scope(c bds.import_columns, n bigint, this bds_feed.entities)
     returns jsonb
     language sql
@@ -257,7 +285,7 @@ as $$
         end,
         'stored', s.stored, 'found', bds_feed.present(c, format('"by_%s"', c.name)), 'listed', bds_feed.present(c, 'r'),
         'mass', bds_feed.written_value(c, s.stored, 'null::' || c.base_type),
-        'written', case when c.is_parent then format('coalesce(p.target, %s)', s.written) else s.written end,
+        'written', s.written,
         'linked', case
             when c.target is not null then format('%I.id', 'ref_' || c.name)
             else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.base_type, r.read)
@@ -281,7 +309,7 @@ as $$
                 end$sql$,
                 'target', c.target, 'value', d.value, 'map', 'map_' || c.target
             ) else bds_feed.typed(c) end
-    ) || coalesce(case when c.target is not null then bds_feed.target_scope(c) end, '{}') || bds_feed.undo_scope(c)
+    ) || bds_feed.compared_scope(c, s.stored, s.written) || coalesce(bds_feed.target_scope(c), '{}') || bds_feed.undo_scope(c)
     from bds_feed.read_value(c) r
     cross join lateral (
         select t.typcategory = 'S' and c.type <> 'enum' from pg_type t where t.oid = c.base_type::regtype
@@ -289,12 +317,12 @@ as $$
     cross join lateral (select bds_feed.present(c, 't')) as t (stored)
     cross join lateral (select format('d.%I', c.column_name)) as d (value)
     cross join lateral (
-        select t.stored, bds_feed.written_value(
+        select t.stored, format(case when c.is_parent then 'coalesce(p.target, %s)' else '%s' end, bds_feed.written_value(
             c,
             case when c.default_expression is null then t.stored
                 else format('case when m.is_new then %s else %s end', bds_feed.default_of(c), t.stored) end,
             format('m.%I', 'key_' || c.name)
-        )
+        ))
     ) as s (stored, written);
 $$;
 comment on function bds_feed.column_scope(bds.import_columns, bigint, bds_feed.entities) is

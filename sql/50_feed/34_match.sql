@@ -30,7 +30,7 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
     m.target is null and s."@where" is null, m.is_ambiguous,
     case when $4 and t.id is not null and not m.is_ambiguous and s."@phase" = 1 then true
         {each compared}
-        and (not ({gives}) or {written} is not distinct from {stored})
+        and (not ({gives}) or {is_stored})
         {end compared}
     else false end,
     false, s."@id", s."@kind"{each keys}, m.{key:I}{end keys}

@@ -73,7 +73,7 @@ from (
 ) v
 where v."@new"
     {each columns}
-    or ({gives}) and v.{column:I} is distinct from v."stored {column}"
+    or ({gives}) and {is_changed}
     {end columns}
 $sql$),
 

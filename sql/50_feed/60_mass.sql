@@ -109,7 +109,7 @@ begin
         insert into pg_temp."diff_{entity}"
         select v."@ordinal", v.id, case when false
             {each columns}
-            or v.{column:I} is distinct from v."stored {column}"
+            or {is_changed}
             {end columns}
             then false end{each columns}, v.{column:I}{end columns}
         from (

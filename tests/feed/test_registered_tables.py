@@ -35,6 +35,8 @@ create trigger guard before insert or update on data.guarded for each row execut
 create table data.long ({ROW}, code text not null, preferred_supplier_a_id bigint, preferred_supplier_b_id bigint, unique (company_id, code),
     foreign key (company_id, preferred_supplier_a_id) references data.labels (company_id, id),
     foreign key (company_id, preferred_supplier_b_id) references data.labels (company_id, id));
+create domain data.span as interval;
+create table data.terms ({ROW}, code text not null, notice data.span, unique (company_id, code));
 create table data.boxes ({ROW}, code text not null, unique (company_id, code));
 create table data.slips ({ROW}, note text, box_id bigint not null,
     foreign key (company_id, box_id) references data.boxes (company_id, id) on delete cascade);
@@ -42,7 +44,7 @@ create table data.cards ({ROW}, mark varchar(5), is_open boolean, day date, amou
     foreign key (company_id, box_id) references data.boxes (company_id, id) on delete cascade);
 select bds.register('data.labels'), bds.register('data.sizes'), bds.register('data.days'), bds.register('data.uses'),
     bds.register('data.ratios'), bds.register('data.guarded'), bds.register('data.long', entity => '{LONG}'),
-    bds.register('data.boxes'), bds.register('data.slips', parent => 'box_id'), bds.register('data.cards', parent => 'box_id');
+    bds.register('data.terms'), bds.register('data.boxes'), bds.register('data.slips', parent => 'box_id'), bds.register('data.cards', parent => 'box_id');
 """
 
 
@@ -75,6 +77,17 @@ def test_keys_are_looked_up_by_value_not_by_text(stock: Feed) -> None:
     assert stock.good(document)["uses"] == {"unchanged": 5}
     report = stock.send(uses=[{"code": "f", "label": "code:ABCDEF"}])
     assert errors(report) == [("uses[0].label", "lookup_not_found")]
+
+
+@pytest.mark.parametrize("kind", ["code", "id", "where"])
+def test_durations_that_are_equal_and_read_differently_are_written(stock: Feed, kind: str) -> None:
+    stock.good(terms=[{"code": "A", "notice": "P30D"}, {"code": "B"}])
+    [(id,), _] = stock.rows("terms", "id")
+    key = {"code": {"code": "A"}, "id": {"id": id}, "where": {"@operation": "update", "@where": "code = 'A'"}}[kind]
+    for notice, stored in (("P1M", "1 mon"), ("P30D", "30 days"), ("PT720H", "720:00:00")):
+        assert stock.good(terms=[key | {"notice": notice}]) == {"terms": {"updated": 1}}
+        assert stock.ask("select notice::text from data.terms order by id") == [(stored,), (None,)]
+        assert stock.good(terms=[key | {"notice": notice}]) == {"terms": {"unchanged": 1}}
 
 
 def test_a_check_that_raises_fails_only_its_record(stock: Feed) -> None:

@@ -2823,7 +2823,7 @@ where v."@new"
         or ('day' = any ($2)) and v.day is distinct from v."stored day"
         or ('clock' = any ($2)) and v.clock is distinct from v."stored clock"
         or ('at' = any ($2)) and v.at is distinct from v."stored at"
-        or ('span' = any ($2)) and v.span is distinct from v."stored span"
+        or ('span' = any ($2)) and record_image_ne(row((v.span)::interval), row((v."stored span")::interval))
         or ('key' = any ($2)) and v.key is distinct from v."stored key"
         or ('octets' = any ($2)) and v.octets is distinct from v."stored octets"
         or ('document' = any ($2)) and v.document is distinct from v."stored document"
@@ -3049,7 +3049,7 @@ begin
             or v.day is distinct from v."stored day"
             or v.clock is distinct from v."stored clock"
             or v.at is distinct from v."stored at"
-            or v.span is distinct from v."stored span"
+            or record_image_ne(row((v.span)::interval), row((v."stored span")::interval))
             or v.key is distinct from v."stored key"
             or v.octets is distinct from v."stored octets"
             or v.document is distinct from v."stored document"
@@ -3174,7 +3174,7 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
         and (not ('day' = any ($2)) or case when s."day" is null then t.day when s."day" = e'\x01' then null else case when $3 or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s."day"::date end end is not distinct from t.day)
         and (not ('clock' = any ($2)) or case when s."clock" is null then t.clock when s."clock" = e'\x01' then null else case when $3 or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$' then s."clock"::time without time zone end end is not distinct from t.clock)
         and (not ('at' = any ($2)) or case when s."at" is null then t.at when s."at" = e'\x01' then null else case when $3 or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s."at"::timestamp with time zone end end is not distinct from t.at)
-        and (not ('span' = any ($2)) or case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,10}[YMWD])*(T([-+]?[0-9]{1,10}(\.[0-9]{1,12})?[HMS])+)?$'
+        and (not ('span' = any ($2)) or record_image_eq(row((case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,10}[YMWD])*(T([-+]?[0-9]{1,10}(\.[0-9]{1,12})?[HMS])+)?$'
             and pg_input_is_valid((case when s."span" ^@ '-'
         then replace(regexp_replace(replace(ltrim(s."span", '-'), '-', '~'), '([A-Z])[+]?([0-9])', E'\\1-\\2', 'g'), '~', '')
         else s."span" end), 'interval')
@@ -3182,7 +3182,7 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
         then replace(regexp_replace(replace(ltrim(s."span", '-'), '-', '~'), '([A-Z])[+]?([0-9])', E'\\1-\\2', 'g'), '~', '')
         else s."span" end)::interval::text, 'interval') else false end then (case when s."span" ^@ '-'
         then replace(regexp_replace(replace(ltrim(s."span", '-'), '-', '~'), '([A-Z])[+]?([0-9])', E'\\1-\\2', 'g'), '~', '')
-        else s."span" end)::interval::interval end end is not distinct from t.span)
+        else s."span" end)::interval::interval end end)::interval), row((t.span)::interval)))
         and (not ('key' = any ($2)) or case when s."key" is null then t.key when s."key" = e'\x01' then null else case when $3 or pg_input_is_valid(s."key", 'uuid') then s."key"::uuid end end is not distinct from t.key)
         and (not ('octets' = any ($2)) or case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
@@ -3240,7 +3240,7 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
         and (not ('day' = any ($2)) or case when s."day" is null then t.day when s."day" = e'\x01' then null else case when $3 or pg_input_is_valid(s."day", 'date') and s."day" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z+-]*)?$' then s."day"::date end end is not distinct from t.day)
         and (not ('clock' = any ($2)) or case when s."clock" is null then t.clock when s."clock" = e'\x01' then null else case when $3 or pg_input_is_valid(s."clock", 'time without time zone') and s."clock" ~ '^[0-9]{2}:[0-9:.]*$' then s."clock"::time without time zone end end is not distinct from t.clock)
         and (not ('at' = any ($2)) or case when s."at" is null then t.at when s."at" = e'\x01' then null else case when $3 or pg_input_is_valid(s."at", 'timestamp with time zone') and s."at" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.Z +-]*)?$' then s."at"::timestamp with time zone end end is not distinct from t.at)
-        and (not ('span' = any ($2)) or case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,10}[YMWD])*(T([-+]?[0-9]{1,10}(\.[0-9]{1,12})?[HMS])+)?$'
+        and (not ('span' = any ($2)) or record_image_eq(row((case when s."span" is null then t.span when s."span" = e'\x01' then null else case when $3 or case when s."span" ~ '^-?P([-+]?[0-9]{1,10}[YMWD])*(T([-+]?[0-9]{1,10}(\.[0-9]{1,12})?[HMS])+)?$'
             and pg_input_is_valid((case when s."span" ^@ '-'
         then replace(regexp_replace(replace(ltrim(s."span", '-'), '-', '~'), '([A-Z])[+]?([0-9])', E'\\1-\\2', 'g'), '~', '')
         else s."span" end), 'interval')
@@ -3248,7 +3248,7 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
         then replace(regexp_replace(replace(ltrim(s."span", '-'), '-', '~'), '([A-Z])[+]?([0-9])', E'\\1-\\2', 'g'), '~', '')
         else s."span" end)::interval::text, 'interval') else false end then (case when s."span" ^@ '-'
         then replace(regexp_replace(replace(ltrim(s."span", '-'), '-', '~'), '([A-Z])[+]?([0-9])', E'\\1-\\2', 'g'), '~', '')
-        else s."span" end)::interval::interval end end is not distinct from t.span)
+        else s."span" end)::interval::interval end end)::interval), row((t.span)::interval)))
         and (not ('key' = any ($2)) or case when s."key" is null then t.key when s."key" = e'\x01' then null else case when $3 or pg_input_is_valid(s."key", 'uuid') then s."key"::uuid end end is not distinct from t.key)
         and (not ('octets' = any ($2)) or case when s."octets" is null then t.octets when s."octets" = e'\x01' then null else case when $3 or case when s."octets" ~ '^([A-Za-z0-9+/_-]{4})*([A-Za-z0-9+/_-]{2}(==)?|[A-Za-z0-9+/_-]{3}=?)?$'
             then pg_input_is_valid(decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::text, 'bytea') else false end then decode(rpad(translate(s."octets", '-_', '+/'), (length(s."octets") + 3) / 4 * 4, '='), 'base64')::bytea end end is not distinct from t.octets)
