@@ -18,7 +18,7 @@ from app.database.pool.listening import RECONNECT, listen
 from app.database.pool.pools import SETTINGS, parameters
 from app.database.pool.session import Session
 from app.errors import ServiceError, hint
-from app.tasks import cancel_and_wait, interruptible
+from app.tasks import cancel_and_wait, in_daemon, interruptible
 from app.types.event_ids import Event
 
 UNNOTIFIED_POLL = 10.0  # seconds after which it looks for changes without a notification
@@ -31,31 +31,38 @@ def run(url: str, config: Config, company: str, entity: str | None, after: Event
     Raises ServiceError if there is no such company, entity or change, and psycopg.Error if the database cannot be reached.
     """
     with interruptible(signal.SIGINT), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        is_home = url == connections.resolve(config)
-        asyncio.run(Follower(url, company).follow((is_home and config.listen_database_url) or url, entity, after))
+        asyncio.run(Follower(url, config, company).follow(entity, after))
+
+
+class _MovedError(Exception):
+    """The company lives at another place now."""
 
 
 class Follower:
-    """Follows one company, from the last change that was printed or skipped."""
+    """Follows one company, from the last change that was printed or skipped, to another place, too."""
 
-    def __init__(self, url: str, company: str) -> None:
-        self._url, self._company = url, company
+    def __init__(self, url: str, config: Config, company: str) -> None:
+        self._url, self._config, self._company = url, config, company
         self._position: int | None = None
         self._generation = 1
         self._filter: str = ""
         self._woken = asyncio.Event()
 
-    async def follow(self, listening: str, entity: str | None, after: Event | None) -> None:
+    async def follow(self, entity: str | None, after: Event | None) -> None:
         """Follow until cancelled.  Waits for a database that does not answer, except at the start."""
         await self._begin(entity, after)
-        tasks = [asyncio.create_task(each) for each in (self._listen(listening), self._print(), _until_closed())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-        finally:
-            await cancel_and_wait(*tasks)
+        while True:
+            tasks = [asyncio.create_task(each) for each in (self._listen(), self._print(), _until_closed())]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    if task.done():
+                        task.result()
+                return
+            except _MovedError:
+                pass
+            finally:
+                await cancel_and_wait(*tasks)
 
     async def _begin(self, entity: str | None, after: Event | None) -> None:
         catalog = await connections.load_catalog(self._url)
@@ -75,8 +82,9 @@ class Follower:
             await connection.execute("select set_config(%s, %s, false)", (name, value))
         return connection
 
-    async def _listen(self, url: str) -> None:
-        async for notify in listen(url, "bds_changes"):
+    async def _listen(self) -> None:
+        is_home = self._url == connections.resolve(self._config)
+        async for notify in listen((is_home and self._config.listen_database_url) or self._url, "bds_changes"):
             if notify is None or notify.payload == self._company:
                 self._woken.set()
 
@@ -97,6 +105,7 @@ class Follower:
                 if not is_away:
                     stdio.message("bds: the database does not answer; waiting for it")
                 is_away = True
+                await self._look_elsewhere()
                 await asyncio.sleep(RECONNECT)
 
     async def _print_new(self, connection: Session, catalog: Catalog) -> None:
@@ -106,6 +115,7 @@ class Follower:
         while True:
             page = await read_page(connection, catalog, self._company, self._position, filter)
             if page.last < self._position or page.generation != self._generation:
+                await self._look_elsewhere()
                 seen = Event(self._position, self._generation)
                 raise ServiceError("gone", f"the log of {self._company} does not go on after {seen}: it was deleted or restored")
             if page.records:
@@ -113,6 +123,14 @@ class Follower:
             self._position = page.through
             if page.through >= page.last:
                 return
+
+    async def _look_elsewhere(self) -> None:
+        """Raises _MovedError if the company lives at another place."""
+        with contextlib.suppress(psycopg.Error):
+            url = await in_daemon(lambda: connections.resolve_company(self._config, self._company))
+            if url != self._url:
+                self._url = url
+                raise _MovedError
 
 
 async def _until_closed() -> None:

@@ -205,6 +205,8 @@ class Move:
             self._say("subscribed")
         self._replication.enable()
         self._replication.wait_for_rows(NEAR, COPY_POLL, self._show)
+        # as its arrival does, when the company takes no writes
+        self._target.execute("select bds_operation.require_history(%s)", (exact_json.dumps(self._header()),))
         self._say("copied")
 
     def _depart(self) -> None:

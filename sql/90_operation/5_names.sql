@@ -68,6 +68,7 @@ comment on function bds_operation.translations(jsonb) is
 create function bds_operation.require_history(header jsonb)
     returns void
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     company text := header ->> 'company';

@@ -1,7 +1,8 @@
-"""What changes while a company is on its way: tables, the server's timeline, the mover's connection, its deletion, its months."""
+"""What changes, or follows, while a company is on its way: tables, the server's timeline, the mover's connection, its deletion, its months."""
 
 from __future__ import annotations
 
+import os
 import threading
 
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 
 from app.database.servers.directory import HOME
 from app.places.move import Move
+from tests.cli.test_follow import following
 from tests.database.aging import age, maintain
 from tests.places.conftest import COMPANY, Places, interrupt
 from tests.service.serving import wait_until
@@ -155,3 +157,29 @@ def test_no_month_is_archived_while_a_company_is_copied(pair: Places) -> None:
         move.abort()
     maintain(pair.home)
     assert pair.home.rows(archived) == [(1,)]
+
+
+def test_a_company_whose_history_the_target_would_hide_does_not_depart(pair: Places) -> None:
+    pair.company(HOME)
+    pair.company("west", "other")
+    register_things(pair)
+    pair.west.write("other", "insert into data.things (name) values ('here')")
+    pair.west.connection.execute("select bds.unregister('things'); select bds.register('data.things')")
+    steps: list[str] = []
+    with pytest.raises(psycopg.Error, match="the history of things begins later here than in the dump"):
+        pair.move("west", say=steps.append)
+    assert steps[-1] == "subscribed" and pair.writable() == [HOME]
+    with Move.of(pair.urls, COMPANY, steps.append) as move:
+        move.abort()
+    assert pair.directory() == (HOME, None) and pair.west.rows("select company_id from data.things") == [("other",)]
+
+
+def test_a_command_that_follows_goes_with_the_company(pair: Places) -> None:
+    pair.company(HOME)
+    with following({**os.environ, "BDS_DATABASE_URL": pair.urls[HOME]}, "--after", "0") as follow:
+        for number, target in enumerate(("west", HOME, "west"), 1):
+            pair.at(pair.directory()[0]).write(COMPANY, f"insert into data.units (code, name) values ('at {number}', 'x')")
+            pair.move(target)
+            pair.at(target).write(COMPANY, f"insert into data.units (code, name) values ('to {number}', 'x')")
+            follow.wait(2 * number)
+        assert follow.ids == [1, 2, 3, 4, 5, 6] and not follow.messages
