@@ -254,7 +254,7 @@ class Body:
         metrics.spooled_readers.inc(1 if is_slow else -1)
         if not is_slow:
             self._streams.give_turn(self)
-        if self._transport is not None:  # a slow client has no buffer before the socket's
+        if self._transport is not None and not self._transport.is_closing():  # a slow client has no buffer before the socket's
             self._transport.set_write_buffer_limits(*((0,) if is_slow else ()))
 
     async def _send_at_once(self, data: bytes) -> bytes:

@@ -134,6 +134,13 @@ def test_a_slow_reader_over_http_1_0_gets_every_byte(service: Service) -> None:
         assert read(client) == hash_of(service)
 
 
+def test_a_slow_reader_that_leaves_is_no_failure(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    with begin(service):
+        wait_until(lambda: sample("bds_spooled_bytes") > 0 and readers(service, "state <> 'idle'") == 0)
+    wait_until(lambda: sample("bds_spooled_readers") == 0)
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
 def test_a_client_that_keeps_up_never_touches_the_file(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "GRACE", 60.0)  # however busy the machine is
     monkeypatch.setattr(streams, "LONGEST", 60.0)
