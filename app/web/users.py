@@ -42,15 +42,19 @@ async def edit(page: PageRequest) -> web.StreamResponse:
 
 
 async def save(page: PageRequest) -> web.StreamResponse:
-    """Set the companies of a user, and whether it is an administrator."""
+    """Change what was changed in the form: others may have changed the rest since it was opened."""
     form = await page.form()
     user = await administration.find_user(page.database, page.path_variables["id"])
+    shown, chosen = set(form.all("shown")[-1].split() if form.all("shown") else user.companies), set(form.all("companies"))
+    companies = sorted((set(user.companies) - (shown - chosen)) | (chosen - shown))
     administrator = form.has("administrator", "yes")
-    if not (form.all("companies") or administrator):
+    if administrator == form.has("was_administrator", "yes") and form.all("shown"):
+        administrator = user.is_administrator
+    if not (companies or administrator):
         form.add_problem("companies", "Choose one company or more, or delete the user")
     else:
         with form.collect_problems("companies", "administrator", targets={"": "companies"}):
-            await administration.set_access(page.database, page.identity, user, form.all("companies"), administrator=administrator)
+            await administration.set_access(page.database, page.identity, user, companies, administrator=administrator)
     if form.problems:
         return await user_page(page, user, form)
     return page.redirect("/users", flash="user-saved")
@@ -78,7 +82,9 @@ async def delete(page: PageRequest) -> web.StreamResponse:
 
 def access_of(user: User) -> Form:
     """The form with what the user may do."""
-    return initial_form(companies=user.companies, administrator="yes" if user.is_administrator else "")
+    administrator = "yes" if user.is_administrator else ""
+    shown = " ".join(user.companies)
+    return initial_form(companies=user.companies, shown=shown, administrator=administrator, was_administrator=administrator)
 
 
 async def list_page(page: PageRequest, form: Form, password: str | None = None) -> web.Response:

@@ -148,6 +148,18 @@ def test_access_takes_effect_at_the_next_request(boss: Visitor, service: Service
     assert carl.get("/users?company=demo").status == 403
 
 
+def test_a_form_changes_what_was_changed_in_it(boss: Visitor, service: Service) -> None:
+    make_user(service, "cora@example.com", "demo")
+    cora, path = visitor(service, "cora@example.com"), f"/users/{id_of(service, 'cora@example.com')}?company=demo"
+    boss.post(path, {"companies": ["demo", "second"], "administrator": "yes"})  # another administrator, after the form was opened
+    boss.post(path, {"shown": "demo", "was_administrator": ""})
+    assert cora.get("/data?company=demo").status == 403 and cora.get("/data?company=second").status == 200
+    assert cora.get("/users").status == 200
+    boss.post(path, {"shown": "second", "companies": "second", "was_administrator": "yes"})
+    assert cora.get("/data?company=second").status == 200 and cora.get("/users?company=second").status == 403
+    assert b'name="shown" value="second"' in boss.get(path).reply.body
+
+
 def test_a_reset_password_ends_sessions_and_is_shown_once(boss: Visitor, service: Service) -> None:
     make_user(service, "dina@example.com", "demo")
     dina, path = visitor(service, "dina@example.com"), f"/users/{id_of(service, 'dina@example.com')}"
