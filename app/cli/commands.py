@@ -31,6 +31,8 @@ QUERY = ("filter", "select", "orderby", "expand", "top", "skip")  # options of a
 
 
 def migrate_database(options: argparse.Namespace, config: Config) -> int:
+    if options.plan and options.roles:
+        options.refuse("--roles: prints statements and changes nothing, expected it without --plan")
     home = config.database_url or embedded.start(config.data_dir)
     if options.roles:
         for url in {**migrate.other_places(home), "": home}.values():

@@ -29,6 +29,8 @@ def list_places(options: argparse.Namespace, config: Config) -> int:
 
 
 def drain_place(options: argparse.Namespace, config: Config) -> int:
+    if options.end and options.to is not None:
+        options.refuse("--end: moves no company, expected it without --to")
     urls = connections.urls_of_places(config)
     is_worker = rebalance.is_worker(urls, options.name)
     if options.to is not None and (is_worker or options.to == options.name or options.to not in urls):

@@ -159,6 +159,8 @@ def test_the_statements_that_make_the_roles_are_the_only_output(environment: dic
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("begin;\n") and ended.stdout.endswith("commit;\n")
     operator.connection.execute(ended.stdout.encode())
+    both = here(environment, "migrate", "--roles", "--plan")
+    assert both.returncode == 2 and "expected it without --plan" in both.stderr
 
 
 def test_serve_serves_until_sigterm(environment: dict[str, str], operator: Operator) -> None:

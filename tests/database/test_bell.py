@@ -120,7 +120,8 @@ def test_a_sleeping_keeper_lets_the_writer_ring_and_adds_nothing(
     acme: Operator, listener: psycopg.Connection, database_url: str
 ) -> None:
     with keeping(database_url):
-        until_asleep(acme)
+        # one that is about to sleep relays what has rung, too
+        wait_until(lambda: acme.rows("select last_value, is_called from bds.bell") == [(0, True)])
         acme.write("acme", INSERT, ("a",))
         wait_until(lambda: is_awake(acme))
         until_asleep(acme)

@@ -262,6 +262,8 @@ def test_a_place_is_drained(pair: Places, bds: Any) -> None:
     assert "draining" in bds("place", "list")[1]
     assert bds("company", "create", "three")[0] == 0
     assert pair.directory("three")[0] == HOME
+    with pytest.raises(SystemExit, match="2"):
+        bds("place", "drain", "west", "--end", "--to", HOME)
     assert bds("place", "drain", "west", "--end")[0] == 0
     assert "draining" not in bds("place", "list")[1]
     assert bds("place", "drain", "east", "--end")[0] == 1

@@ -7,6 +7,7 @@ import base64
 import http.client
 import json
 import queue
+import random
 import socket
 import threading
 import time
@@ -147,10 +148,12 @@ def running(
 
 
 def unused_port() -> int:
-    """A free port of this machine."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A free port of this machine, which no client of another test gets until a server listens there."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_768)  # below those that Linux gives to clients
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
