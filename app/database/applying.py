@@ -15,9 +15,15 @@ import psycopg
 from app.database.roles import MigrationError
 from app.database.units import LAST, Unit, made_anew, pieces
 
+# The materialized view first: who uses it and tables of its schema uses it before them (bds_feed.begin_tables).
 LOCK_TABLES = """
-    select format('lock table only %%s', c.oid::regclass)
-    from pg_class c where c.relnamespace = any (select to_regnamespace(s) from unnest(%s::text[]) s) and c.relkind = 'r' order by 1
+    select format(
+        case c.relkind when 'm' then 'alter materialized view %%s owner to bds_owner' else 'lock table only %%s' end,
+        c.oid::regclass
+    )
+    from pg_class c
+    where c.relnamespace = any (select to_regnamespace(s) from unnest(%s::text[]) s) and c.relkind in ('m', 'r')
+    order by c.relkind, 1
 """
 # Unlike LOCK, these leave the tables of a view alone.
 LOCK_VIEWS = """
@@ -59,7 +65,7 @@ MEND = "a public function keeps its parameters and its result: drop the old one 
 
 
 def lock_first(connection: psycopg.Connection[Any], due: Sequence[Unit]) -> None:
-    """Lock what units make anew or change, in the order of those who use it: tables of internals, views, and tables only then.
+    """Lock what units make anew or change, in the order of those who use it: what internals store, views, and tables only then.
 
     One that has locked a view and waits for a table, for which this transaction waits in turn, would end each of its tries.
     """

@@ -21,9 +21,10 @@ create function bds_feed.begin_tables(import bds.imports)
     language plpgsql
 as $$
 declare
-    mark text := (
-        select format('feed_%s_%s', case when import.is_small then 'small' else 'large' end, s.version) from bds_feed.state s);
+    mark text;
 begin
+    perform from bds_feed.entities limit 0;  -- bds migrate locks it before the tables
+    select format('feed_%s_%s', case when import.is_small then 'small' else 'large' end, s.version) into mark from bds_feed.state s;
     if not bds_feed.is_open(mark) then
         perform bds_feed.drop_tables();
         execute format('create temporary table %I ()', mark);

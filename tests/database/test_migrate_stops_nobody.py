@@ -85,12 +85,14 @@ def change_positions(own_sql: Path) -> None:
     )
 
 
-def wait_for_lock(url: str, done: Future[list[str]]) -> None:
+def wait_for_lock(url: str, done: Future[Any], pid: int | None = None) -> None:
+    """Wait until a session waits for a lock: `bds migrate`, unless one is named."""
+    waits = """
+        select from pg_locks l join pg_stat_activity a using (pid)
+        where not l.granted and case when %(pid)s::int is null then a.application_name = 'bds migrate' else l.pid = %(pid)s end
+    """
     with psycopg.connect(url, autocommit=True) as other:
-        waits = (
-            "select from pg_locks l join pg_stat_activity a using (pid) where not l.granted and a.application_name = 'bds migrate'"
-        )
-        while not other.execute(waits.encode()).fetchall():
+        while not other.execute(waits.encode(), {"pid": pid}).fetchall():
             assert not done.done()
 
 
@@ -121,6 +123,39 @@ def test_views_that_are_as_they_would_be_made_are_left_to_their_readers(
     migrate.migrate(url)
     assert migrate.is_current(url)
     assert reader.execute("select pg_get_viewdef('bds.entity_positions'::regclass) ~ 'WHERE true'").fetchone() == (True,)
+
+
+def test_it_waits_for_imports_with_nothing_that_they_will_need(url: str, own_sql: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They use bds_feed.entities first, then tables of that schema."""
+    monkeypatch.setattr(waiting, "LOCK_TIMEOUT", "20s")  # long enough for PostgreSQL to find a deadlock
+    monkeypatch.setattr(waiting, "LOCK_TRIES", 1)
+    with (own_sql / "50_feed" / "90_api.sql").open("a") as file:
+        file.write("-- changed\n")
+    with ThreadPoolExecutor() as threads, psycopg.connect(url) as importer:
+        importer.execute("select from bds_feed.entities")
+        done = threads.submit(migrate.migrate, url)
+        wait_for_lock(url, done)
+        importer.execute("select from bds_feed.state, bds_feed.tables, bds_feed.versions, bds_impl.types")
+        importer.rollback()
+        assert done.result(timeout=60)[:1] == ["50_feed"]
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_an_import_uses_the_entities_first(url: str, is_small: bool) -> None:
+    with ThreadPoolExecutor() as threads, psycopg.connect(url, autocommit=True) as importer, psycopg.connect(url) as holder:
+        run = """select bds.import_rows('acme', '{"units": [{"@ordinal": 0, "code": "A", "name": "a"}]}')"""
+        if not is_small:
+            [(id,)] = importer.execute("select bds.import_begin('acme')").fetchall()
+            [(table,)] = importer.execute("select bds.import_stage('acme', %s, 'units')", (id,)).fetchall()
+            importer.execute(f"insert into {table} (\"@ordinal\", code, name) values (0, 'A', 'a')".encode())
+            run = f"select bds.import_run('acme', '{id}')"
+        holder.execute("lock table only bds_feed.state, only bds_feed.versions in access exclusive mode")
+        imported = threads.submit(importer.execute, run.encode())
+        wait_for_lock(url, imported, importer.info.backend_pid)
+        locks = "select array_agg(relation::regclass::text) from pg_locks where pid = %s and relation::regclass::text ~ '^bds_feed.[a-z]+$' and granted"
+        assert holder.execute(locks, (importer.info.backend_pid,)).fetchone() == (["bds_feed.entities"],)
+        holder.rollback()
+        assert imported.result(timeout=60).fetchone()[0]["entities"]["units"]["created"] == 1  # type: ignore[index]
 
 
 def test_new_log_functions_wait_for_no_reader(reader: psycopg.Connection[Any], url: str, own_sql: Path) -> None:
