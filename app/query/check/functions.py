@@ -186,8 +186,8 @@ WHOLE = Function("numeric", ("integer",), "whole", "{0}::numeric")
 BOUNDED = Function("numeric", ("number",), "numeric", "case when abs({0}) < 1e308::numeric then {0} end", partial=True)
 WITHOUT_ZONE = Function("local", ("timestamptz",), "timestamp", LOCAL)
 
-# What PostgreSQL reads in place of a text in OData's notation: without digits beyond microseconds, which it would round, and a duration
-# with its sign before each part, not before the whole: a sign that is there already is turned.
+# What PostgreSQL reads in place of a text in OData's notation: without digits beyond microseconds, which it would round, and a
+# duration with its sign before each part, not before the whole: a sign that is there already is turned.
 _CUT = "regexp_replace({0}, '(?<=[.][0-9]{{6}})[0-9]+', '')"
 _TURNED = "translate(regexp_replace(translate(substr({0}, 2), '-+', '~'), '(?<=[PYMWDTH])(?=[0-9])', '-', 'g'), '~', '')"
 REWRITTEN: dict[Name, str] = {
