@@ -475,6 +475,36 @@ def test_a_cast_to_double_gives_what_a_double_gives(world: World) -> None:
     world.send(*({"@operation": "delete", "code": each["code"]} for each in samples))
 
 
+def test_a_cast_to_an_integer_is_null_beyond_its_range(world: World) -> None:
+    ends = {"E0": 2.0**63, "E1": -(2.0**63), "E2": 2.0**31, "E3": 2147483647.9, "E4": -32768.9, "E5": 32768}
+    assert world.send(*({"code": code, "double": end} for code, end in ends.items()))["state"] == "completed"
+    for type, codes in (("Int64", ["E0"]), ("Int32", ["E0", "E1", "E2"]), ("Int16", ["E0", "E1", "E2", "E3", "E5"])):
+        assert world.found(f"cast(double,Edm.{type}) eq null and startswith(code,'E')", "code")[: len(codes)] == codes, type
+    assert len(world.found("cast(cast(9223372036854775807,Edm.Double),Edm.Int64) eq null")) >= len(ends)
+    assert world.found("cast(double,Edm.Int64) eq -9223372036854775808") == ["E1"]
+    world.send(*({"@operation": "delete", "code": code} for code in ends))
+
+
+def test_a_cast_to_text_is_what_odata_shows(world: World) -> None:
+    spans = ("P1DT-1H", "P-1D", "PT30H", "P1M", "-PT90.5S", "P0D")
+    assert world.send(*({"code": f"T{n}", "span": span} for n, span in enumerate(spans)))["state"] == "completed"
+    shown = world.found("startswith(code,'T')", "span")
+    assert shown == ["PT23H", "-P1D", "P1DT6H", None, "-PT1M30.5S", "PT0S"]
+    for number, text in enumerate(shown):
+        literal = f"'{text}'" if text else "null"
+        assert world.found(f"cast(span,Edm.String) eq {literal} and startswith(code,'T')") == [f"T{number}"]
+    assert world.found("startswith(cast(span,Edm.String),'-')") == ["T1", "T4"]
+    world.send(*({"@operation": "delete", "code": f"T{number}"} for number in range(len(spans))))
+
+
+def test_the_end_of_a_day_matches_the_last_time_as_which_it_is_shown(world: World) -> None:
+    for filter in ("clock eq 24:00", "clock ge 24:00:00", "clock in (24:00)", "clock eq cast('24:00',Edm.TimeOfDay)"):
+        assert world.found(filter) == ["R1"], filter
+    apply = "groupby((clock),aggregate($count as n))"
+    path = f"/api/odata/demo/samples?$apply={quote(apply)}&$filter=clock%20eq%2024:00"
+    assert world.good(path)["value"] == [{"clock": "23:59:59.999999", "n": 1}]
+
+
 def test_a_real_is_shown_alike_whatever_the_session_has_set(world: World) -> None:
     connection = world.service.operator.connection
     with connection.transaction(force_rollback=True):
@@ -656,6 +686,7 @@ def test_a_unique_value_of_any_type_is_a_key_in_paths(world: World) -> None:
         reply = world.service.ask(f"/c/demo/keyed/{name}:{quote(in_lookup(SAMPLES[name].plain[0]), safe='')}")
         assert (reply.status, reply.json.get("id")) == (200, "1"), (name, reply.body)
     assert world.service.odata("/keyed(clock=23:59:59.999999)").json["id"] == 3
+    assert world.service.odata("/keyed(clock=24:00)").json["id"] == 2
     for path in ("", "/history"):
         assert world.service.ask(f"/c/demo/keyed/words:{quote('{a}/%b', safe='')}{path}").status == 200
 

@@ -33,16 +33,21 @@ PLAIN_TEXT = "{0}::text"
 
 _BASE64 = r"translate(encode({0}, 'base64'), E'\n', '')"  # which PostgreSQL writes in lines of 76 characters
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_CLOCK = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,12})?)?"
+_CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]{1,12})?)?"
 _EXCEL_BEGAN = "{0} >= '1900-03-01' and {0} <"  # Excel counts a 29 February 1900, which did not exist
 _FIFTEEN_DIGITS = (  # a cast of another one to a double may be out of its range
     "case when abs({0}) < 1e15 and scale(trim_scale({0})) <= 15 then {0}::float8::numeric = {0} else false end"
 )
-_BEFORE_MIDNIGHT = "case when {0} = '24:00' then '23:59:59.999999' else {0} end"  # Edm.TimeOfDay has no 24:00
+LAST_TIME = "23:59:59.999999"  # as which OData shows 24:00, too: Edm.TimeOfDay does not have it
+_BEFORE_MIDNIGHT = f"case when {{0}} = '24:00' then '{LAST_TIME}' else {{0}} end"
 _WITHOUT_MONTHS = "extract(year from {0}) = 0 and extract(month from {0}) = 0"  # Edm.Duration has neither
 _IN_DAYS = (  # days and hours of one sign beyond the range of days stay as they are
     "(case when abs(extract(day from {0})) > 2e9 and extract(hour from {0}) * extract(day from {0}) > 0"
     " then {0} else justify_hours({0}) end)::text"
+)
+# signs stand before single parts in PostgreSQL, before the whole in OData, which has neither months nor years
+SHOWN_DURATION = (
+    f"case when {_WITHOUT_MONTHS} then case when {{0}} < '0' then '-' || replace({_IN_DAYS}, '-', '') else {_IN_DAYS} end end"
 )
 _TO_THE_MILLISECOND = "date_trunc('milliseconds', {0}) = {0}"
 
@@ -182,7 +187,7 @@ _ALL = (
     ColumnType(
         *("time", "time", "Edm.TimeOfDay", "time", {"type": "string", "format": "time"}, _read("time", literals.clock)),
         facets={"Precision": "6"},
-        form=_CLOCK,
+        form=f"{_CLOCK}|24:00(:00([.]0{{1,12}})?)?",
         python=time.fromisoformat,
         xsd="xs:time",
         xsd_extra=("24:00:00",),
@@ -233,11 +238,9 @@ _ALL = (
             {"type": "string", "format": "duration"},
             _read("interval", literals.duration),
         ),
-        form=literals.DURATION_FORM,
-        # signs stand before single parts in PostgreSQL, before the whole in OData, which has neither months nor years
+        form=f"[-+]?{literals.DURATION_FORM}",
         compared=f"case when {_WITHOUT_MONTHS} then {{0}} end",
-        odata=f"case when {_WITHOUT_MONTHS} then to_json("
-        f"case when {{0}} < '0' then '-' || replace({_IN_DAYS}, '-', '') else {_IN_DAYS} end)::text end",
+        odata=f"to_json({SHOWN_DURATION})::text",
     ),
     ColumnType(
         *("bytea", "binary", "Edm.Binary", "base64", {"type": "string", "format": "byte"}, _read("bytea", literals.binary)),

@@ -15,7 +15,7 @@ from uuid import UUID
 INT8 = range(-(2**63), 2**63)
 INT4 = range(-(2**31), 2**31)  # of the months, and of the days, of an interval
 _DAYS, _HOURS = ("".join(f"([-+]?[0-9]+{unit})?" for unit in units) for units in ("YMWD", "HM"))
-DURATION_FORM = f"P{_DAYS}(T{_HOURS}([-+]?[0-9]+([.][0-9]{{1,12}})?S)?)?"
+DURATION_FORM = f"P(?=[-+T0-9]){_DAYS}(T(?=[-+0-9]){_HOURS}([-+]?[0-9]+([.][0-9]{{1,12}})?S)?)?"
 LONGEST_PART = 10  # digits of a part of a duration
 LEAST_TIME, MOST_TIME = (Decimal(end).scaleb(-6) for end in (INT8[0], INT8[-1]))  # seconds of an interval beside months and days
 LARGEST_EXPONENT = 308  # of a number, as in a double: results of arithmetic stay far below the limit of numeric
@@ -128,7 +128,7 @@ def _offset(match: re.Match[str], rest: str) -> timezone:
 def duration(text: str) -> str:
     """Read a duration such as P1DT2H30M, of ISO 8601 as PostgreSQL and as OData write it."""
     sign, rest = re.fullmatch(r"([-+]?)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
-    if not re.fullmatch(DURATION_FORM, rest) or rest[-1] in "PT" or len(max(re.findall("[0-9]+", rest), key=len)) > LONGEST_PART:
+    if not re.fullmatch(DURATION_FORM, rest) or len(max(re.findall("[0-9]+", rest), key=len)) > LONGEST_PART:
         raise ValueError("expected a duration such as P1DT2H30M")
     if sign == "-":
         rest = re.sub(r"([-+]?)([0-9]+(?:[.][0-9]+)?)", lambda m: f"{'' if m[1] == '-' else '-'}{m[2]}", rest)

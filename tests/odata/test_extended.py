@@ -372,6 +372,7 @@ ALIASES = [
     ("products", {"filter": "categoryId eq @missing"}, "categoryId eq null"),
     ("products", {"filter": "code in @list", "_list": "('P1','P2')"}, "code in ('P1','P2')"),
     ("products", {"filter": "id in (1,@p)", "_p": "3"}, "id in (1,3)"),
+    ("products", {"filter": "id in (@p)", "_p": "3"}, "id in (3)"),
     ("products", {"filter": "contains(name,@t)", "_t": "'1'"}, "contains(name,'1')"),
     ("products", {"filter": "price gt @p", "_p": "1 add 3"}, "price gt 1 add 3"),
     ("products", {"filter": "@p", "_p": "id lt 3"}, "id lt 3"),
@@ -392,6 +393,9 @@ def test_an_alias_without_a_value_is_null_and_the_answer_warns(service: Service)
     assert reply.headers["Warning"] == (
         '299 - "$search has no effect", 299 - "@gr%C3%B6%C3%9Fe has no value: it is null", 299 - "@x has no value: it is null"'
     )
+    listed = get(service, "products", filter="price in (@x) and code in (@y)", _y="'P1'")
+    assert (listed.status, listed.json["value"]) == (200, value(service, "products", filter="price eq null and code eq 'P1'"))
+    assert listed.headers["Warning"] == '299 - "@x has no value: it is null"'
     inside = get(service, "orders", top="1", expand="items($filter=id eq @y)")
     assert inside.headers["Warning"] == '299 - "@y has no value: it is null"'
     assert get(service, "products", filter="code eq @x", _x="null").headers["Warning"] is None
@@ -417,6 +421,7 @@ def test_aliases_stand_in_keys_orders_and_expansions(service: Service) -> None:
         ({"filter": "price gt @p", "_p": "'text'"}, 400, "$filter"),
         ({"filter": "code in @p", "_p": "1"}, 400, "@p"),
         ({"filter": "code in @p"}, 400, "@p"),
+        ({"filter": "code in (@p)", "_p": "('P1','P2')"}, 400, "@p"),
     ],
 )
 def test_a_wrong_value_is_an_error_of_its_alias(service: Service, options: dict[str, str], status: int, target: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from app.database.catalog import Catalog
 from app.errors import QueryError
 from app.query.check.options import COUNT, parse_query
+from app.query.parse.parser import Language
 
 WRONG = [
     # syntax
@@ -224,3 +225,9 @@ def test_a_parameter_alias_as_a_key_is_not_supported(key: str, position: int, ca
 )
 def test_a_filter_within_the_bounds_is_accepted(filter: str, catalog: Catalog) -> None:
     assert parse_query(catalog, catalog["products"], [("$filter", filter)]).filter is not None
+
+
+def test_errors_name_every_terminal_in_words() -> None:
+    for language in Language.made:
+        terminals = {terminal.name for terminal in language.parser.terminals} - set(language.parser.ignore_tokens)
+        assert not terminals - set(language._words), language._grammar

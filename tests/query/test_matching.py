@@ -20,8 +20,12 @@ UNREAD = {
     **dict.fromkeys(("Edm.Decimal", "Edm.Double"), (*NUMERALS, "Infinity", ".5")),
     "Edm.Boolean": ("t", "yes", "1", "TRUE"),
     "Edm.Date": (*DAYS, "2026-02-30"),
-    "Edm.TimeOfDay": ("now", "allballs", "081530", "08:15 PM", "08:15:30Z", "25:00"),
-    "Edm.DateTimeOffset": (*DAYS, "2026-01-01", "2026-01-01 00:00 PST", "2026-01-01T00:00", "2026-01-01T00:00 PST"),
+    "Edm.TimeOfDay": ("now", "allballs", "081530", "08:15 PM", "08:15:30Z", "25:00", "24:01", "23:59:60"),
+    "Edm.DateTimeOffset": (
+        *(*DAYS, "2026-01-01", "2026-01-01 00:00 PST", "2026-01-01T00:00", "2026-01-01T00:00 PST", "2026-01-01T24:00:00Z"),
+        *("9999-12-31T24:00:00Z", "9999-12-31T23:00:00-05:00", "0001-01-01T00:00:00+05:00", "2026-01-01T00:00:60Z"),
+    ),
+    "Edm.Duration": ("1 day", "P-1", "--P1D", "P", "-", "-P", "PT", "P1DT", "P1M", "-P1Y", "P2147483648D", "-P-2147483648D"),
     "Edm.Guid": ("0123456789abcdef0123456789abcdef", "{01234567-89ab-cdef-0123-456789abcdef}"),
 }
 READ = [
@@ -31,7 +35,16 @@ READ = [
     ("Edm.Boolean", "true", "true"),
     ("Edm.Date", "2026-01-05", "2026-01-05"),
     ("Edm.TimeOfDay", "08:15:30.5", "08:15:30.5"),
+    ("Edm.TimeOfDay", "08:15:30.1234567", "08:15:30.123456"),
+    ("Edm.TimeOfDay", "24:00", "24:00"),
+    ("Edm.TimeOfDay", "24:00", "23:59:59.999999"),
+    ("Edm.TimeOfDay", "23:59:59.9999999", "24:00:00.0"),
     ("Edm.DateTimeOffset", "2026-01-05T02:00:00+02:00", "2026-01-05T00:00:00Z"),
+    ("Edm.DateTimeOffset", "9999-12-31T23:59:59.9999999Z", "9999-12-31T23:59:59.9999999Z"),
+    *(
+        ("Edm.Duration", text, f"duration'{text}'")
+        for text in ("P1D", "+P1D", "-P1D", "P-1D", "-PT1H", "-P1DT-2H+3M0.25S", "-P2147483648D", "-P1W", "P1Y-12M5D", "PT0.1S")
+    ),
     ("Edm.Guid", "01234567-89AB-CDEF-0123-456789abcdef", "01234567-89ab-cdef-0123-456789abcdef"),
 ]
 

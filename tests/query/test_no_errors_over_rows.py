@@ -66,11 +66,11 @@ from unnest(
     array[2147483647, -2147483648, 0, null]::int4[],
     array[9223372036854775807, -9223372036854775808, 0, null]::int8[],
     array['NaN', 'Infinity', '-Infinity', '1e131000', '-1e-16000', '0', null]::numeric[],
-    array['NaN', 'Infinity', '-Infinity', '1.7e308', '5e-324', '0', null]::float8[],
+    array['NaN', 'Infinity', '-Infinity', '1.7e308', '5e-324', '0', '9223372036854775808', '-9223372036854775808', null]::float8[],
     array['infinity', '-infinity', '5874897-12-31', '4713-01-01 BC', '2026-11-20', '294276-12-31', '4714-11-24 BC']::date[],
     array['24:00', '00:00', null]::time[],
     array['infinity', '-infinity', '294276-12-31 23:59:59Z', '4714-11-24 00:00Z BC', '2026-11-20Z', null]::timestamptz[],
-    array['', '9e99999', 'NaN', '99999999999999999999', 'true', e'\\\\', '294277-01-01', repeat('x', 100000), null]::text[],
+    array['', '9e99999', 'NaN', '99999999999999999999', 'true', e'\\\\', '294277-01-01', '-P-2147483648D', repeat('x', 100000), null]::text[],
     array['2147483647 days 25:00', '-2147483648 days -25:00', '2147483647 days -25:00', '-2147483648 days 2562047788:00', '-2147483648 days',
         '2000000000 days 2562047788:00', '178956970 years 7 months', '-0.000001 s', '-1 day 25:30', null]::interval[]
 ) as r(s, n, l, e, f, d, c, m, w, i);
@@ -84,7 +84,7 @@ FILTERS = [
     *(f"cast({a},Edm.{type}) eq null" for a in NUMBERS for type in ("Int16", "Int32", "Int64", "Decimal", "Double", "String")),
     *(
         f"cast(word,Edm.{type}) eq null"
-        for type in ("Int16", "Int64", "Decimal", "Boolean", "Date", "DateTimeOffset", "TimeOfDay", "Guid")
+        for type in ("Int16", "Int64", "Decimal", "Boolean", "Date", "DateTimeOffset", "TimeOfDay", "Guid", "Duration")
     ),
     *(f"{function}(day) eq 1" for function in ("year", "month", "day", "quarter", "week", "dayofweek")),
     *(
@@ -113,6 +113,8 @@ FILTERS = [
     "span gt duration'-P306783378W2D' or span lt duration'P178956970Y7M' or span in (duration'PT999999999H999999999M999999999S',null)",
     "span in (duration'PT2562047788H54.775807S',duration'-PT2562047788H54.775808S',duration'-P2147483648D',duration'P2147483647D')",
     "cast(word,Edm.Duration) eq span",
+    "cast(span,Edm.String) eq word",
+    "substring(word,cast(double,Edm.Int64)) eq ''",
     "small in (1,1.5,99999999999999999999) or double in (1,1e308) or day in (2026-11-20,2026-11-20T00:00:00Z)",
 ]
 

@@ -7,7 +7,7 @@ company.  Arithmetic is numeric, which cannot overflow within the bounds that th
 from __future__ import annotations
 
 from app.query.check.tree import INTEGERS, NUMBERS, Function, Type
-from app.types import TYPES, Name
+from app.types import ENDLESS, SHOWN_DURATION, TYPES, Name
 
 # White space by Unicode.
 SPACES = (
@@ -186,6 +186,17 @@ WHOLE = Function("numeric", ("integer",), "whole", "{0}::numeric")
 BOUNDED = Function("numeric", ("number",), "numeric", "case when abs({0}) < 1e308::numeric then {0} end", partial=True)
 WITHOUT_ZONE = Function("local", ("timestamptz",), "timestamp", LOCAL)
 
+# What PostgreSQL reads in place of a text in OData's notation: without digits beyond microseconds, which it would round, and a
+# duration with its sign before each part, not before the whole: a sign that is there already is turned.
+_CUT = "regexp_replace({0}, '(?<=[.][0-9]{{6}})[0-9]+', '')"
+_TURNED = "translate(regexp_replace(translate(substr({0}, 2), '-+', '~'), '(?<=[PYMWDTH])(?=[0-9])', '-', 'g'), '~', '')"
+REWRITTEN: dict[Name, str] = {
+    "time": _CUT,
+    "timestamptz": _CUT,
+    "interval": f"(case when starts_with({{0}}, '-') then {_TURNED} else ltrim({{0}}, '+') end)",
+}
+LIMITED: dict[Name, str] = {"numeric": "abs({0}) < 1e308::numeric", "timestamptz": f"not ({ENDLESS})"}
+
 EDM: dict[str, Name] = {each.edm: each.name for each in TYPES.values()}  # targets of casts by OData's names
 
 
@@ -203,6 +214,8 @@ def _cast(source: Type, target: Name) -> str | None:
             return None
         case "timestamptz", "text":
             return f'to_char({LOCAL}, \'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\')'
+        case "interval", "text":
+            return f'({SHOWN_DURATION} collate "C")'
         case _, "text":
             return '({0}::text collate "C")'
         case "text", "bool":
@@ -219,7 +232,8 @@ def _cast(source: Type, target: Name) -> str | None:
             return DOUBLE.template
         case _, _ if target in INTEGERS and source in NUMBERS:
             low, high = TYPES[target].limits or (0, 0)
-            return f"case when trunc({{0}}) between {low} and {high} then trunc({{0}})::{target} end"
+            # the last bound is one beyond: a double is 2^63 or far below it, never the greatest integer
+            return f"case when trunc({{0}}) >= {low} and trunc({{0}}) < {high + 1} then trunc({{0}})::{target} end"
         case "timestamptz", "date" | "time":
             return f"{LOCAL}::{target}"
         case "date", "timestamptz":
@@ -228,15 +242,18 @@ def _cast(source: Type, target: Name) -> str | None:
 
 
 def _read(target: Name) -> str:
-    """Read a text in OData's notation of the type; null for other texts, and for numbers too large for arithmetic.
+    """Read a text in OData's notation of the type: its value is that of the literal, as OData shows it.
 
-    PostgreSQL also accepts other forms, such as 'now', 'Jan 5 2026' and ' 0x1F '.
+    It is null for other texts, for numbers too large for arithmetic, and for moments outside the years 1 to 9999.  PostgreSQL also
+    accepts other forms, such as 'now', 'Jan 5 2026' and ' 0x1F '.
     """
-    form = TYPES[target].form.replace("{", "{{").replace("}", "}}")
-    valid = f"{{0}} collate \"C\" ~ '^({form})$' and pg_input_is_valid({{0}}, '{target}')"
-    if target == "numeric":
-        return f"case when not ({valid}) then null when abs({{0}}::numeric) < 1e308::numeric then {{0}}::numeric end"
-    return f"case when {valid} then {{0}}::{target} end"
+    type, text = TYPES[target], REWRITTEN.get(target, "{0}")
+    form = type.form.replace("{", "{{").replace("}", "}}")
+    valid = f"{{0}} collate \"C\" ~ '^({form})$' and pg_input_is_valid({text}, '{target}')"
+    value = f"{text}::{target}"
+    if target in LIMITED:
+        return f"case when not ({valid}) then null when {LIMITED[target].replace('{0}', value)} then {value} end"
+    return f"case when {valid} then {(type.compared or '{0}').replace('{0}', value)} end"
 
 
 def accepts(parameter: str, type: Type) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from app.database.catalog import Catalog, Entity, Field, Navigation
 from app.errors import QueryError
 from app.query.check.checker import column
-from app.query.check.odata import Aliases, ODataChecker
+from app.query.check.odata import Aliases, ODataChecker, read_literal
 from app.query.check.tree import INTEGERS, Comparison, Constant, Expression, Quantifier, RelatedRows
 from app.query.check.types import unify
 from app.query.parse import odata as parse_odata
+from app.query.parse.nodes import Literal
 
 NUMBER = 1  # the row number (tree.Column.row) of the key's row in a condition on rows behind it
 
@@ -57,6 +58,13 @@ class RowKey:
         return Comparison(at, "bool", "eq", left, right, True)
 
 
+class KeyChecker(ODataChecker):
+    """Checks the value of a key, which is compared with what is stored."""
+
+    def constant(self, literal: Literal) -> Constant:
+        return read_literal(literal)
+
+
 def read_key(catalog: Catalog, entity: Entity, text: str, aliases: Aliases) -> RowKey:
     """Read the text between a key's parentheses: `12`, `id=12`, or any unique field, `code='A1'`.  Raises QueryError."""
     values = parse_odata.parse_key(text)
@@ -67,7 +75,7 @@ def read_key(catalog: Catalog, entity: Entity, text: str, aliases: Aliases) -> R
     if field is None or not (field.unique or field.name == "id"):
         known = ", ".join(dict.fromkeys(("id", *(each.name for each in entity.alternate_keys))))
         raise QueryError(f"expected a key of {entity.name}: {known}", position=(name or literal).at)
-    value = ODataChecker(catalog, entity, aliases).check(literal)
+    value = KeyChecker(catalog, entity, aliases).check(literal)
     if not isinstance(value, Constant) or value.value is None:
         raise QueryError("expected a value", position=literal.at)
     if field.type in INTEGERS and value.type == "numeric":

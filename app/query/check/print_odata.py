@@ -16,8 +16,8 @@ from app.query.check.functions import PATTERNS, SHOWN
 from app.query.check.tree import Call, Column, Comparison, Constant, Expression, IsNull, Junction, Membership, Not, Type
 from app.query.parse.nodes import Comparator
 from app.query.parse.where import quoted
+from app.types import LAST_TIME
 
-LAST_TIME = "23:59:59.999999"  # as which OData shows 24:00, too
 INVERSE: dict[str, Comparator] = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 
 

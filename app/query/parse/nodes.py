@@ -93,6 +93,13 @@ class Alias(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class AliasOfList(Node):
+    """The alias of `in @p`, whose value is a list; that of `in (@p)` is one value."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sorting(Node):
     """One sort key."""
 

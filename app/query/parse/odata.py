@@ -10,6 +10,7 @@ from app.errors import QueryError
 from app.query.parse.nodes import (
     Aggregation,
     Alias,
+    AliasOfList,
     Applying,
     Filtering,
     Grouping,
@@ -42,6 +43,7 @@ WORDS = {
     **dict.fromkeys(("ALIAS", "DOLLAR", "MINUS", "NOT"), "a field, a function, not"),
     "DIRECTION": "asc, desc",
     "GROUPBY": "groupby",
+    "FILTER": "filter",
     "AGGREGATE": "aggregate",
     "WITH": "with",
     "FROM": "from",
@@ -193,7 +195,7 @@ class _Builder(OperatorBuilder):
 
     def membership(self, operand: Node, operator: Token, values: tuple[Node, ...] | Token) -> Node:
         if isinstance(values, Token):
-            values = (self.special(values),)
+            values = (AliasOfList(position(values), str(values)),)
         return Operation(position(operator), "in", (operand, *values))
 
     def quantified(self, path: Path, quantifier: Token, variable: Token | None, predicate: Node | None) -> Node:
