@@ -94,6 +94,12 @@ def test_the_record_of_an_element(run: Run, fields: str, inside: str, expected: 
 @pytest.mark.parametrize(("fields", "around", "expected"), [
     ("price = '../@p'", "<catalog p='5'>{}</catalog>", {"price": "5"}),
     ("price = 'ancestor::catalog/@p'", "<catalog p='5'>{}</catalog>", {"price": "5"}),
+    ("price = 'count(ancestor::*)'", "<catalog>{}</catalog>", {"price": "1"}),
+    ("name = 'name(..)'", "<catalog>{}</catalog>", {"name": "catalog"}),
+    ("price = '../../@p | .././@p'", "<catalog p='5'>{}</catalog>", {"price": "5"}),
+    ("name = 'self::*[../@p * 2 = 10]/a/../a[. != ancestor::catalog[@p]/@p]'", "<catalog p='5'>{}</catalog>", {"name": "x"}),
+    ("name = 'a/preceding-sibling::a | a/text()/..'", "<catalog>{}</catalog>", {"name": "x"}),
+    ("price = '(a/@q | ../@p)[1]'", "<catalog p='5'>{}</catalog>", {"price": "5"}),
     ("name = 'a'", "<catalog xmlns='urn:x'>{}</catalog>", {"name": "x"}),
     ("name = 'a'", "<c:catalog xmlns:c='urn:x'>{}</c:catalog>", {"name": "x"}),
 ])  # fmt: skip
