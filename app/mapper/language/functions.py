@@ -225,6 +225,8 @@ class ValueReader:
                 return Decimal(value)
             case float():
                 return Decimal(str(value))
+        if not isinstance(value, str):  # a date or time of a workbook
+            raise InvalidValue(f"expected a number, got {quoted(to_text(value))}")
         return self.locale.number(value) if self.locale else parse_number(value)
 
     def number_or_plain(self, value: Any) -> Any:
