@@ -270,6 +270,14 @@ LOST: list[tuple[str, str, dict[str, Any], str | None, str]] = [
     ("type csv products = 'row' { code = 'c' price = default('p', 1) }", "products", {"code": "1", "price": None}, "price", "price null cannot be written: the mapper would read it back as 1"),
     ("type csv units = 'row' { code = 'c' symbol = \"s\" }", "units", {"code": "1", "symbol": None}, "symbol", "symbol null cannot be written: the mapper would read it back as 's'"),
     ("type csv units = 'row' { code = 'c' symbol = null }", "units", {"code": "1", "symbol": "s"}, "symbol", "symbol 's' cannot be written: the mapper would read it back as null"),
+    # fields that the export leaves out, and that the mapper sets
+    *(
+        (f"type {format} orders = '{path}' {{ code = 'c' currency = {value} note = 'n' }}", "orders", {"code": "1", "note": "x"}, "currency", "orders, code 1: currency absent cannot be written: the mapper would read it back as 'EUR'")
+        for format, path in (("csv", "row"), ("xml", "//o"), ("json", "$.o"))
+        for value in ("\"EUR\"", "default('k', \"EUR\")", "if('k' = \"x\", 'k', \"EUR\")")
+    ),
+    ("type csv products = 'row' { code = 'c' active = 'a' != \"no\" }", "products", {"code": "1"}, "active", "active absent cannot be written: the mapper would read it back as True"),
+    ("type json products = '$.p' { code = 'c' variants = 'v' { code = 'k' price = default('p', 1) } }", "products", {"code": "1", "variants": [{"code": "x"}]}, "variants[0].price", "variants[0].price absent cannot be written: the mapper would read it back as 1"),
     # texts that the format does not hold
     ("type csv units = 'row' { code = 'c' name = 'n' }", "units", {"code": "1", "name": ""}, "name", "name '' cannot be written: the mapper would read it back as null"),
     ("type xml units = '//u' { code = 'c' name = 'n' }", "units", {"code": "1", "name": ""}, "name", "name '' cannot be written: the mapper would read it back as null"),

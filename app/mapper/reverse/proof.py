@@ -124,6 +124,8 @@ def _losses(reverse: ReverseBlock, record: Record, found: dict[str, Any], within
     for child in reverse.children:
         name = child.block.name
         if name not in record:
+            if name in found:
+                yield _Loss(within + name, ABSENT, "the mapper would replace them")
             continue
         written: Any = record[name]
         items = [written] if isinstance(written, dict) else list(written or ())
@@ -137,8 +139,8 @@ def _losses(reverse: ReverseBlock, record: Record, found: dict[str, Any], within
 
 
 def _difference(rule: Rule, expected: Any, got: Any) -> str | None:
-    """Why a value does not come back; None if it does, or was not to be written."""
-    if expected is ABSENT:
+    """Why a value does not come back; None if it does, or was not to be written and is not set by the mapper."""
+    if expected is ABSENT and (got is ABSENT or rule.name.startswith("@")):
         return None
     if _is_invalid(got):
         return str(got[INVALID])
@@ -146,7 +148,7 @@ def _difference(rule: Rule, expected: Any, got: Any) -> str | None:
         got = got.removeprefix(rule.kind + ":")
     if str(expected) in specials_of(rule.field):
         return "no import accepts it"
-    if _same(rule.field, expected, got):
+    if expected is not ABSENT and _same(rule.field, expected, got):
         return None
     return "the mapper would leave it out" if got is ABSENT else f"the mapper would read it back as {shortened(got)}"
 
