@@ -169,9 +169,12 @@ MISSING: list[tuple[str, str, list[Any]]] = [
     (ITEM + " when = 'no' != \"1\"", "no,what\n1,p\n2,p\n", [[], [{"product": "code:p"}]]),
     ("quantity = default('many', 1)", "no\n1\n", [None]),
     ("quantity = 1", "no\n1\n", [None]),
+    ("product[code] = 'what' quantity = default('many', 1)", "no,what,many\n1,,\n2,p,\n3,,2\n", [[], [{"product": "code:p", "quantity": "1"}], [{"product": None, "quantity": "2"}]]),
+    ("description = if('what' != \"x\", \"other\") quantity = 1", "no,what\n1,\n2,y\n", [[], [{"description": "other", "quantity": "1"}]]),
+    ("description = concat(default('what', \"-\"), \"!\")", "no,what\n1,\n2,y\n", [[], [{"description": "y!"}]]),
     ("@removeAll = 'false' " + ITEM, "no\n1\n", [[]]),
     ("@removeAll = 'true' " + ITEM, "no\n1\n", [[]]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("block", "source", "items"), MISSING)
