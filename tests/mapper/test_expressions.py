@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from babel.localedata import locale_identifiers
 
 from app.mapper.language import functions
+from app.mapper.language.locales import Locale
 from tests.mapper.conftest import Run
 
 ABSENT = "(absent)"
@@ -136,6 +140,11 @@ BY_LANGUAGE = [
     ("de-CH", "total", "1’234.50", "1234.50"),
     ("sv", "total", "\N{MINUS SIGN}1 234,5", "-1234.5"),
     ("ar-EG", "total", "١٬٢٣٤٫٥", "1234.5"),
+    ("bn", "total", "12,34,567.5", "1234567.5"),
+    ("mr", "total", "१,२३४.५", "1234.5"),
+    ("ne", "total", "1,234.5", "1234.5"),
+    ("my", "total", "1,234.5", "1234.5"),
+    ("dz", "total", "1,234.5", "1234.5"),
     ("de", "total", "abc", None),
     ("de", "orderDate", "20.11.2026", "2026-11-20"),
     ("de", "orderDate", "1.2.26", "2026-02-01"),
@@ -163,6 +172,18 @@ def test_numbers_and_dates_by_language(run: Run, language: str, field: str, sour
         assert language in record[field]["@invalid"] and repr(source) in record[field]["@invalid"]
     else:
         assert record[field] == (expected or None)
+
+
+def test_every_locale_of_cldr_reads_the_numbers_and_dates_that_it_writes() -> None:
+    for name in locale_identifiers():
+        try:
+            locale = Locale(name.replace("_", "-"))
+        except ValueError:
+            continue  # Babel does not read the names of all its locales
+        for number in (Decimal("1234.5"), Decimal("-0.25"), Decimal(1000)):
+            assert locale.number(locale.write_number(number)) == number, name
+        for day in (date(2026, 11, 20), date(1999, 1, 2)):
+            assert locale.date(locale.write_date(day)) == day, name
 
 
 def test_number_and_date_override_the_language(run: Run) -> None:

@@ -144,6 +144,7 @@ WRONG = [
     ("type csv\nproducts = 'row' { active = \"a\" = 1 }", 2, 35, "=: expected a text like the other argument, got a number"),
     ("type csv\norders = 'row' { orderDate = date('a', 'b') }", 2, 40, "date: expected a strptime format in \"double quotes\""),
     ("type csv\norders = 'row' { orderDate = date('a', \"%d.%m.\") }", 2, 40, "date: expected a strptime format with the year, such as %d.%m.%Y"),
+    ("type csv\norders = 'row' { orderDate = date('a', \"%Y-%m-%d %Y\") }", 2, 40, "date: expected a strptime format with the year"),
     ("type csv\nproducts = 'row' { price = number('a', \"xx-none\") }", 2, 40, "number: expected a language tag"),
     ("type csv\nproducts = 'row' { name = first }", 2, 33, "expected '(', got '}'"),
     # templates

@@ -166,7 +166,7 @@ def _result(call: FunctionCall, types: list[ValueType], text: str) -> ValueType:
         case "date" if len(types) > 1:
             pattern = _constant(call, 'a strptime format in "double quotes"', text)
             if not _has_year(pattern):
-                message = "date: expected a strptime format with the year, such as %d.%m.%Y"
+                message = "date: expected a strptime format with the year, such as %d.%m.%Y, and with each directive once"
                 raise mapper_error(text, call.arguments[1].at, message)
             return "timestamp" if any(directive in pattern for directive in TIME_DIRECTIVES) else "date"
     return FUNCTIONS[call.name].gives

@@ -53,7 +53,7 @@ def parse_date(text: str, pattern: str) -> datetime:
     """Parse a date and time by a strptime pattern.  Raises InvalidValue."""
     try:
         return datetime.strptime(text.strip(), pattern)
-    except ValueError:
+    except (ValueError, re.error):  # strptime makes a regular expression of the pattern, in which a directive stands once
         raise InvalidValue(f"expected a date in the format {pattern}, got {quoted(text)}") from None
 
 
@@ -79,7 +79,8 @@ class Locale:
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self._cldr = _cldr_locale(tag)
-        symbols = self._cldr.number_symbols[self._cldr.default_numbering_system]
+        known = self._cldr.number_symbols  # CLDR has none for some numbering systems, such as that of Bengali
+        symbols = {**known["latn"], **known.get(self._cldr.default_numbering_system, {})}
         self.decimal, self.group = symbols["decimal"], symbols["group"]
         self._groups = SPACES if self.group in SPACES else APOSTROPHES if self.group in APOSTROPHES else self.group
         group, point = f"[{re.escape(self._groups)}]", re.escape(self.decimal)
