@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import date
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from babel.dates import format_date
 from babel.localedata import locale_identifiers
 
 from app.mapper.language import functions
 from app.mapper.language.locales import Locale
+from app.mapper.language.problems import InvalidValue
 from tests.mapper.conftest import Run
 
 ABSENT = "(absent)"
@@ -160,6 +163,26 @@ BY_LANGUAGE = [
     ("hu", "orderDate", "2026. 11. 20.", "2026-11-20"),
     ("fr", "orderDate", "20 novembre 2026", "2026-11-20"),
     ("fr", "orderDate", "tomorrow", None),
+    *(
+        (tag, "orderDate", text, "1999-12-31")
+        for tag, text in (
+            ("gu", "31 ડિસેમ્બર, 1999"), ("hi", "31 दिसंबर 1999"), ("ta", "31 டிசம்பர், 1999"), ("te", "31 డిసెంబర్, 1999"),
+            ("ja", "1999年12月31日"), ("zh", "1999年12月31日"), ("zh-Hant", "1999 年 12 月 31 日"), ("ko", "1999년 12월 31일"), ("ja", "1999年12月31日(金)"),
+            ("vi", "31 tháng 12, 1999"), ("de", "31. Dezember 99"), ("sv", "31 dec. 99"), ("lt", "1999 m. gruodžio 31 d."), ("hu", "1999. dec. 31."),
+        )
+    ),
+    *(
+        (tag, "orderDate", text, None)
+        for tag, text in (
+            ("ja", "2026年11月"), ("ja", "11月20日"), ("zh", "2026年11月"), ("zh", "11月20日"), ("ko", "2026년 11월"), ("ko", "5월 7일"), ("ja", "平成30年5月1日"),
+            ("ja", "30年5月1日"), ("vi", "thg 11, 2026"), ("vi", "tháng 11 năm 2026"), ("vi", "tháng 2026 11"), ("zh", "2026年13月1日"),
+        )
+    ),
+    ("en-CA", "orderDate", "Nov 20, 26", "2026-11-20"),
+    ("en-CA", "orderDate", "20 Nov 26", "2026-11-20"),
+    ("fr-CA", "orderDate", "20 nov. 26", "2026-11-20"),
+    ("sv", "orderDate", "20 nov 26", "2026-11-20"),
+    ("hu", "orderDate", "26. nov. 20.", "2026-11-20"),
 ]
 
 
@@ -184,6 +207,22 @@ def test_every_locale_of_cldr_reads_the_numbers_and_dates_that_it_writes() -> No
             assert locale.number(locale.write_number(number)) == number, name
         for day in (date(2026, 11, 20), date(1999, 1, 2)):
             assert locale.date(locale.write_date(day)) == day, name
+            for width in ("short", "medium", "long"):
+                with contextlib.suppress(InvalidValue):  # what is read is the date; some notations are not read
+                    assert locale.date(format_date(day, width, locale=name)) == day, name
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("11/20/2026 12:30 AM", "00:30"), ("11/20/2026 12:30 PM", "12:30"), ("11/20/2026 0:30 AM", "00:30"), ("11/20/2026 1:05 pm", "13:05"),
+    ("11/20/2026 13:30", "13:30"), ("11/20/2026 25:10 PM", None), ("11/20/2026 14:30 AM", None), ("11/20/2026 99:00 am", None),
+    ("11/20/2026 13:00 PM", None), ("11/20/2026 24:10", None),
+])  # fmt: skip
+def test_the_hours_of_halves_of_a_day_are_at_most_12(text: str, expected: str | None) -> None:
+    if expected is None:
+        with pytest.raises(InvalidValue, match="expected a date and time"):
+            Locale("en").timestamp(text)
+    else:
+        assert Locale("en").timestamp(text).isoformat() == f"2026-11-20T{expected}:00"
 
 
 def test_number_and_date_override_the_language(run: Run) -> None:
