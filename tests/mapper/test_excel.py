@@ -112,6 +112,13 @@ def test_a_date_or_time_in_place_of_a_number_is_an_error_of_its_record(run: Run,
     assert [["expected a number, got" in str(each) for each in record.values()].count(True) for record in wrong] == [1, 1, 1]
 
 
+def test_a_large_number_is_one_text_wherever_it_stands(run: Run) -> None:
+    text = "type excel products = 'row' { code = 'c' name = concat('c') category[code] = 'c' }"
+    assert run(text, workbook({"s": [["c"], [1e20]]}))["products"] == [
+        {"code": "1" + "0" * 20, "name": "1" + "0" * 20, "category": "code:1" + "0" * 20}
+    ]
+
+
 def test_a_sheet_is_chosen_by_its_name_or_is_the_first(run: Run) -> None:
     book = workbook({"first": [["Code"], ["1"]], "second": [["Code"], ["2"]]})
     assert [each["code"] for each in run(PRODUCTS.format(""), book)["products"]] == ["1"]

@@ -268,7 +268,7 @@ LOST: list[tuple[str, str, dict[str, Any], str | None, str]] = [
     # constants and defaults
     ("type csv orders = 'row' { code = 'c' currency = \"EUR\" }", "orders", {"code": "1", "currency": "GBP"}, "currency", "orders, code 1: currency 'GBP' cannot be written: the mapper would read it back as 'EUR'"),
     ("type json orders = '$.o' { code = 'c' currency = \"EUR\" }", "orders", {"code": "1", "currency": "USD"}, "currency", "currency 'USD' cannot be written: the mapper would read it back as 'EUR'"),
-    ("type csv products = 'row' { code = 'c' price = default('p', 1) }", "products", {"code": "1", "price": None}, "price", "price null cannot be written: the mapper would read it back as 1"),
+    ("type csv products = 'row' { code = 'c' price = default('p', 1) }", "products", {"code": "1", "price": None}, "price", "price null cannot be written: the mapper would read it back as '1'"),
     ("type csv units = 'row' { code = 'c' symbol = \"s\" }", "units", {"code": "1", "symbol": None}, "symbol", "symbol null cannot be written: the mapper would read it back as 's'"),
     ("type csv units = 'row' { code = 'c' symbol = null }", "units", {"code": "1", "symbol": "s"}, "symbol", "symbol 's' cannot be written: the mapper would read it back as null"),
     # fields that the export leaves out, and that the mapper sets
@@ -278,7 +278,7 @@ LOST: list[tuple[str, str, dict[str, Any], str | None, str]] = [
         for value in ("\"EUR\"", "default('k', \"EUR\")", "if('k' = \"x\", 'k', \"EUR\")")
     ),
     ("type csv products = 'row' { code = 'c' active = 'a' != \"no\" }", "products", {"code": "1"}, "active", "active absent cannot be written: the mapper would read it back as True"),
-    ("type json products = '$.p' { code = 'c' variants = 'v' { code = 'k' price = default('p', 1) } }", "products", {"code": "1", "variants": [{"code": "x"}]}, "variants[0].price", "variants[0].price absent cannot be written: the mapper would read it back as 1"),
+    ("type json products = '$.p' { code = 'c' variants = 'v' { code = 'k' price = default('p', 1) } }", "products", {"code": "1", "variants": [{"code": "x"}]}, "variants[0].price", "variants[0].price absent cannot be written: the mapper would read it back as '1'"),
     # rows of the mapper's other blocks
     *(
         (f"type {format} categories = '{path}' {{ code = 'k' {name} }} products = '{path}' {{ code = 'c' category[code] = 'k' {name} }}", "products", {"code": "1", "category": "code:a", "name": "x"}, None, "products: the mapper would read categories from what it writes, and set name")

@@ -192,7 +192,8 @@ def record_of(members: tuple[tuple[str, Getter], ...], element: Any) -> dict[str
         except InvalidValue as error:
             value = {INVALID: str(error)}
         if value is not ABSENT:
-            record[name] = value
+            # one notation for a number, here and in lookups and texts that contain it
+            record[name] = to_text(value) if type(value) is Decimal else value
     return record
 
 
