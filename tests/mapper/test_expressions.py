@@ -239,6 +239,21 @@ def test_the_text_of_a_function_is_read_by_the_language_or_with_a_decimal_point(
     assert (record["total"], record["items"]) == ("1001.50", [{"price": "5.25"}])
 
 
+@pytest.mark.parametrize(("value", "text", "expected"), [
+    ("replace('a', \",\", \".\")", "1,50", "1.50"), ("replace('a', \",\", \".\")", "1,500", "1.500"), ("replace('a', \",\", \".\")", "12,125", "12.125"),
+    ("number(replace('a', \",\", \".\"))", "1,500", "1.500"), ("trim(replace('a', \"p\", \".\"))", "1p500 ", "1.500"),
+    ("replace(replace('a', \".\", \"\"), \",\", \".\")", "1.234,500", "1234.500"), ("concat('a', \".\", \"500\")", "1", "1.500"),
+    ("concat('a' * 1.001)", "1", "1.001"), ("trim(concat('a' / 8))", "1", "0.125"),
+    ("trim('a')", " 1.500 ", "1500"), ("concat('a')", "1.500", "1500"), ("replace('a', \" EUR\", \"\")", "1.500 EUR", "1500"),
+    ("replace('a', \".\", \",\")", "1.500", "1.500"), ("default(trim('a'), \"1.5\")", "", "1.5"), ("number('a')", "1.500", "1500"),
+    ("default(trim('a'), \"1.5\")", "1.500", "1500"), ("default(replace('a', \",\", \".\"), \"0\")", "1,500", "1.500"),
+    ("if('a' > 1, replace('a', \",\", \".\"))", "1,500", "1.500"), ("if('a' > 2, trim('a'), \"0\")", "1.500", "1500"), ("concat(\"1.\", replace('a', \",\", \"\"))", "500", "1.500"),
+])  # fmt: skip
+def test_a_point_that_a_function_writes_is_a_decimal_point(run: Run, value: str, text: str, expected: str) -> None:
+    mapper = f"type csv @delimiter = ';' @language = 'de' orders = 'row' {{ code = 'k' total = {value} }}"
+    assert run(mapper, f"k;a\n1;{text}\n")["orders"][0]["total"] == expected
+
+
 def test_arithmetic_and_comparisons_read_paths_by_the_language(run: Run) -> None:
     text = (
         "type csv @delimiter = ';' @language = 'de'\norders = 'row' { code = 'k' total = 'a' / 2 note = if('a' > 1000, \"large\") }"

@@ -238,6 +238,13 @@ class ValueReader:
                 return parse_number(value)
         return self.number(value)
 
+    def plain_or_number(self, value: Any) -> Any:
+        """Return a Decimal, read with a decimal point or else by the locale."""
+        if isinstance(value, str):
+            with contextlib.suppress(InvalidValue):
+                return parse_number(value)
+        return self.number(value)
+
     def date(self, value: Any) -> Any:
         """Return a date."""
         if isinstance(value, datetime):
