@@ -174,7 +174,9 @@ def test_only_numbers_in_text_are_read_by_the_language(run: Run) -> None:
     ]
 
 
-@pytest.mark.parametrize(("number", "text"), [("1e3", "1000"), ("1.50E+4", "15000"), ("1e-7", "0.0000001"), ("1.50", "1.50"), ("12", "12")])
+@pytest.mark.parametrize(
+    ("number", "text"), [("1e3", "1000"), ("1.50E+4", "15000"), ("1e-7", "0.0000001"), ("1.50", "1.50"), ("12", "12")]
+)
 def test_a_number_is_one_text_wherever_it_stands(run: Run, number: str, text: str) -> None:
     mapper = "type json products = '$' { code = 'n' name = default('n', \"x\") description = concat('n') category[code] = 'n' }"
     (record,) = run(mapper, f'[{{"n": {number}}}]')["products"]

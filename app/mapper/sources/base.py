@@ -18,7 +18,8 @@ LARGEST_RECORD = 64 << 20  # bytes of one record's text in the source
 
 # collection, record, its line or element number, and the lines of the first child collection's records if they have their own
 Emit = Callable[[str, dict[str, Any], int, Sequence[int]], None]
-FindElements = Callable[[Any], Any]  # an element -> the elements of a nested block; ABSENT if their container is; raises InvalidValue
+# an element -> the elements of a nested block; ABSENT if their container is; raises InvalidValue
+FindElements = Callable[[Any], Any]
 FindFault = Callable[[Any], str | None]  # an element -> why it cannot become a record
 
 
