@@ -72,7 +72,7 @@ class ExcelLines:
 def cell_text(text: Composable) -> Composed:
     """Return the text of a cell: without a formula, with an escape for what looks like one (_x000D_), or TOO_LONG."""
     safe = SQL("c.v")
-    unusual = SQL("regexp_replace({}, '_(x[0-9A-Fa-f]{{4}}_)', {}, 'g')").format(with_entities(safe), Literal("_x005F_\\1"))
+    unusual = SQL("regexp_replace({}, '_(?=x[0-9A-Fa-f]{{4}}_)', '_x005F_', 'g')").format(with_entities(safe))
     return SQL(
         "case when octet_length({0}) >= {1} or {0} ~ {2} then (select {3} from (select {4} as v offset 0) as c) else {5} end"
     ).format(

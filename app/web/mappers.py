@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import hashlib
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +22,7 @@ from app.web.page import PageRequest
 
 PAGE = 50  # mappers
 CONTEXT_LINES = 2  # shown above and below a line with an error
+ENCODING = re.compile(r"""\A(\ufeff?\s*<\?xml\b[^>]*?)\s+encoding\s*=\s*(?:"[^">]*"|'[^'>]*')""")
 EXAMPLE = """type csv
 
 products = 'row' {
@@ -88,10 +91,17 @@ async def preview(page: PageRequest, form: Form, name: str | None) -> web.Respon
 
 async def _preview_json(mapper: Mapper, source: str) -> str:
     async def bodies() -> AsyncIterator[bytes]:
-        yield source.encode()
+        yield _bytes_of(mapper, source)
 
     made = await store.preview(mapper, bodies(), str(store.DEFAULT_LIMIT), "utf-8", asyncio.to_thread)
     return exact_json.dumps(exact_json.loads(made), ensure_ascii=False, indent=2)
+
+
+def _bytes_of(mapper: Mapper, source: str) -> bytes:
+    """The bytes of a text whose characters are known, whatever encoding the mapper or the XML declares for those of a file."""
+    if mapper.format == "csv":
+        return codecs.BOM_UTF8 + source.removeprefix("\ufeff").encode()
+    return (ENCODING.sub(r"\1", source, count=1) if mapper.format == "xml" else source).encode()
 
 
 def parse(page: PageRequest, form: Form) -> Mapper | TemplateMapper:

@@ -38,6 +38,7 @@ TEXTS = (
     "\ufeff\ufffe\uffff\u200b\u2028 oddities",
     "Žluťoučký kůň, Grüße, 日本語, عربى, 😀",
     "_x000D_ and _x0041_",
+    "_x0041_x0042_ _x005F_x0041_ __x0041_x",
     "code:P1",
     "id:1",
     "null",

@@ -102,6 +102,16 @@ def test_every_label_of_an_encoding_is_read() -> None:
         assert encodings.find_encoding(name) == codecs.lookup(name).name, "a label that Python reads by itself is not listed"
 
 
+@pytest.mark.parametrize("settings", ["", "@header = 'false' ", "@skip = '2' "])
+@pytest.mark.parametrize("cut", [1, 4, 6])
+def test_the_delimiter_is_detected_from_a_whole_line_behind_many_blank_ones(run: Run, settings: str, cut: int) -> None:
+    blank = "\n" * (1 << 20)
+    names = ("1", "3") if "header" in settings else ("c", "n")
+    text = f"type csv {settings}units = 'row' {{ code = '{names[0]}' name = '{names[1]}' }}"
+    found = run(text, blank + "c;d,e;n\nA;x;b\n", chunk=len(blank) + cut)["units"]
+    assert found[-1] == {"code": "A", "name": "b"}
+
+
 def test_lines_before_the_header_count_in_the_lines_of_errors(run: Run) -> None:
     with pytest.raises(ServiceError, match="line 3: the header has none"):
         products(run, "x\ny\na,b\n", "@skip = '2'")
@@ -169,9 +179,12 @@ MISSING: list[tuple[str, str, list[Any]]] = [
     (ITEM + " when = 'no' != \"1\"", "no,what\n1,p\n2,p\n", [[], [{"product": "code:p"}]]),
     ("quantity = default('many', 1)", "no\n1\n", [None]),
     ("quantity = 1", "no\n1\n", [None]),
+    ("product[code] = 'what' quantity = default('many', 1)", "no,what,many\n1,,\n2,p,\n3,,2\n", [[], [{"product": "code:p", "quantity": "1"}], [{"product": None, "quantity": "2"}]]),
+    ("description = if('what' != \"x\", \"other\") quantity = 1", "no,what\n1,\n2,y\n", [[], [{"description": "other", "quantity": "1"}]]),
+    ("description = concat(default('what', \"-\"), \"!\")", "no,what\n1,\n2,y\n", [[], [{"description": "y!"}]]),
     ("@removeAll = 'false' " + ITEM, "no\n1\n", [[]]),
     ("@removeAll = 'true' " + ITEM, "no\n1\n", [[]]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("block", "source", "items"), MISSING)

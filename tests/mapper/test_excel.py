@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -98,6 +98,25 @@ def test_a_date_with_a_format_takes_cells_of_dates_as_they_are(
     text = f"type excel orders = 'row' {{ code = 'c' {field} = date('d', \"{pattern}\") }}"
     found = [each[field] for each in run(text, workbook({"s": rows}))["orders"]]
     assert [None if isinstance(each, dict) else each for each in found] == expected
+
+
+@pytest.mark.parametrize(("settings", "field"), [
+    ("", "price = number('p')"), ("", "price = number('p', \"de\")"), ("", "price = 'p' * 2"), ("@language = 'de'", "price = 'p'"),
+    ("", "name = if('p' > 0, \"x\")"), ("@language = 'de'", "name = if('p' = 5, \"x\")"), ("", "when = 'p' > 0"),
+])  # fmt: skip
+def test_a_date_or_time_in_place_of_a_number_is_an_error_of_its_record(run: Run, settings: str, field: str) -> None:
+    rows = [["c", "p"], ["A", 5], ["B", date(2026, 1, 2)], ["C", time(8, 0)], ["D", datetime(2026, 1, 2, 8, 0)]]
+    text = f"type excel {settings} products = 'row' {{ code = 'c' {field} }}"
+    good, *wrong = run(text, workbook({"s": rows}))["products"]
+    assert not any(isinstance(each, dict) for each in good.values())
+    assert [["expected a number, got" in str(each) for each in record.values()].count(True) for record in wrong] == [1, 1, 1]
+
+
+def test_a_large_number_is_one_text_wherever_it_stands(run: Run) -> None:
+    text = "type excel products = 'row' { code = 'c' name = concat('c') category[code] = 'c' }"
+    assert run(text, workbook({"s": [["c"], [1e20]]}))["products"] == [
+        {"code": "1" + "0" * 20, "name": "1" + "0" * 20, "category": "code:1" + "0" * 20}
+    ]
 
 
 def test_a_sheet_is_chosen_by_its_name_or_is_the_first(run: Run) -> None:

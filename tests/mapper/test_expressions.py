@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from babel.dates import format_date
+from babel.localedata import locale_identifiers
 
 from app.mapper.language import functions
+from app.mapper.language.locales import Locale
+from app.mapper.language.problems import InvalidValue
 from tests.mapper.conftest import Run
 
 ABSENT = "(absent)"
@@ -136,6 +143,11 @@ BY_LANGUAGE = [
     ("de-CH", "total", "1’234.50", "1234.50"),
     ("sv", "total", "\N{MINUS SIGN}1 234,5", "-1234.5"),
     ("ar-EG", "total", "١٬٢٣٤٫٥", "1234.5"),
+    ("bn", "total", "12,34,567.5", "1234567.5"),
+    ("mr", "total", "१,२३४.५", "1234.5"),
+    ("ne", "total", "1,234.5", "1234.5"),
+    ("my", "total", "1,234.5", "1234.5"),
+    ("dz", "total", "1,234.5", "1234.5"),
     ("de", "total", "abc", None),
     ("de", "orderDate", "20.11.2026", "2026-11-20"),
     ("de", "orderDate", "1.2.26", "2026-02-01"),
@@ -151,6 +163,47 @@ BY_LANGUAGE = [
     ("hu", "orderDate", "2026. 11. 20.", "2026-11-20"),
     ("fr", "orderDate", "20 novembre 2026", "2026-11-20"),
     ("fr", "orderDate", "tomorrow", None),
+    *(
+        (tag, "orderDate", text, "1999-12-31")
+        for tag, text in (
+            ("gu", "31 ડિસેમ્બર, 1999"),
+            ("hi", "31 दिसंबर 1999"),
+            ("ta", "31 டிசம்பர், 1999"),
+            ("te", "31 డిసెంబర్, 1999"),
+            ("ja", "1999年12月31日"),
+            ("zh", "1999年12月31日"),
+            ("zh-Hant", "1999 年 12 月 31 日"),
+            ("ko", "1999년 12월 31일"),
+            ("ja", "1999年12月31日(金)"),
+            ("vi", "31 tháng 12, 1999"),
+            ("de", "31. Dezember 99"),
+            ("sv", "31 dec. 99"),
+            ("lt", "1999 m. gruodžio 31 d."),
+            ("hu", "1999. dec. 31."),
+        )
+    ),
+    *(
+        (tag, "orderDate", text, None)
+        for tag, text in (
+            ("ja", "2026年11月"),
+            ("ja", "11月20日"),
+            ("zh", "2026年11月"),
+            ("zh", "11月20日"),
+            ("ko", "2026년 11월"),
+            ("ko", "5월 7일"),
+            ("ja", "平成30年5月1日"),
+            ("ja", "30年5月1日"),
+            ("vi", "thg 11, 2026"),
+            ("vi", "tháng 11 năm 2026"),
+            ("vi", "tháng 2026 11"),
+            ("zh", "2026年13月1日"),
+        )
+    ),
+    ("en-CA", "orderDate", "Nov 20, 26", "2026-11-20"),
+    ("en-CA", "orderDate", "20 Nov 26", "2026-11-20"),
+    ("fr-CA", "orderDate", "20 nov. 26", "2026-11-20"),
+    ("sv", "orderDate", "20 nov 26", "2026-11-20"),
+    ("hu", "orderDate", "26. nov. 20.", "2026-11-20"),
 ]
 
 
@@ -165,6 +218,34 @@ def test_numbers_and_dates_by_language(run: Run, language: str, field: str, sour
         assert record[field] == (expected or None)
 
 
+def test_every_locale_of_cldr_reads_the_numbers_and_dates_that_it_writes() -> None:
+    for name in locale_identifiers():
+        try:
+            locale = Locale(name.replace("_", "-"))
+        except ValueError:
+            continue  # Babel does not read the names of all its locales
+        for number in (Decimal("1234.5"), Decimal("-0.25"), Decimal(1000)):
+            assert locale.number(locale.write_number(number)) == number, name
+        for day in (date(2026, 11, 20), date(1999, 1, 2)):
+            assert locale.date(locale.write_date(day)) == day, name
+            for width in ("short", "medium", "long"):
+                with contextlib.suppress(InvalidValue):  # what is read is the date; some notations are not read
+                    assert locale.date(format_date(day, width, locale=name)) == day, name
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("11/20/2026 12:30 AM", "00:30"), ("11/20/2026 12:30 PM", "12:30"), ("11/20/2026 0:30 AM", "00:30"), ("11/20/2026 1:05 pm", "13:05"),
+    ("11/20/2026 13:30", "13:30"), ("11/20/2026 25:10 PM", None), ("11/20/2026 14:30 AM", None), ("11/20/2026 99:00 am", None),
+    ("11/20/2026 13:00 PM", None), ("11/20/2026 24:10", None),
+])  # fmt: skip
+def test_the_hours_of_halves_of_a_day_are_at_most_12(text: str, expected: str | None) -> None:
+    if expected is None:
+        with pytest.raises(InvalidValue, match="expected a date and time"):
+            Locale("en").timestamp(text)
+    else:
+        assert Locale("en").timestamp(text).isoformat() == f"2026-11-20T{expected}:00"
+
+
 def test_number_and_date_override_the_language(run: Run) -> None:
     text = """type csv @delimiter = ';' @language = 'de'
     orders = 'row' { code = 'k' total = number('a', "en") orderDate = date('d', "%m/%d/%y") note = concat(number('b'), "|", number('c')) }"""
@@ -177,6 +258,21 @@ def test_the_text_of_a_function_is_read_by_the_language_or_with_a_decimal_point(
     orders = 'row' { code = 'k' total = trim('a') items = '.' { price = replace('b', "p", ".") } }"""
     (record,) = run(text, "k;a;b\n1; 1.001,50 ;5p25\n")["orders"]
     assert (record["total"], record["items"]) == ("1001.50", [{"price": "5.25"}])
+
+
+@pytest.mark.parametrize(("value", "text", "expected"), [
+    ("replace('a', \",\", \".\")", "1,50", "1.50"), ("replace('a', \",\", \".\")", "1,500", "1.500"), ("replace('a', \",\", \".\")", "12,125", "12.125"),
+    ("number(replace('a', \",\", \".\"))", "1,500", "1.500"), ("trim(replace('a', \"p\", \".\"))", "1p500 ", "1.500"),
+    ("replace(replace('a', \".\", \"\"), \",\", \".\")", "1.234,500", "1234.500"), ("concat('a', \".\", \"500\")", "1", "1.500"),
+    ("concat('a' * 1.001)", "1", "1.001"), ("trim(concat('a' / 8))", "1", "0.125"),
+    ("trim('a')", " 1.500 ", "1500"), ("concat('a')", "1.500", "1500"), ("replace('a', \" EUR\", \"\")", "1.500 EUR", "1500"),
+    ("replace('a', \".\", \",\")", "1.500", "1.500"), ("default(trim('a'), \"1.5\")", "", "1.5"), ("number('a')", "1.500", "1500"),
+    ("default(trim('a'), \"1.5\")", "1.500", "1500"), ("default(replace('a', \",\", \".\"), \"0\")", "1,500", "1.500"),
+    ("if('a' > 1, replace('a', \",\", \".\"))", "1,500", "1.500"), ("if('a' > 2, trim('a'), \"0\")", "1.500", "1500"), ("concat(\"1.\", replace('a', \",\", \"\"))", "500", "1.500"),
+])  # fmt: skip
+def test_a_point_that_a_function_writes_is_a_decimal_point(run: Run, value: str, text: str, expected: str) -> None:
+    mapper = f"type csv @delimiter = ';' @language = 'de' orders = 'row' {{ code = 'k' total = {value} }}"
+    assert run(mapper, f"k;a\n1;{text}\n")["orders"][0]["total"] == expected
 
 
 def test_arithmetic_and_comparisons_read_paths_by_the_language(run: Run) -> None:

@@ -174,6 +174,17 @@ def test_only_numbers_in_text_are_read_by_the_language(run: Run) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("number", "text"), [("1e3", "1000"), ("1.50E+4", "15000"), ("1e-7", "0.0000001"), ("1.50", "1.50"), ("12", "12")]
+)
+def test_a_number_is_one_text_wherever_it_stands(run: Run, number: str, text: str) -> None:
+    mapper = "type json products = '$' { code = 'n' name = default('n', \"x\") description = concat('n') category[code] = 'n' }"
+    (record,) = run(mapper, f'[{{"n": {number}}}]')["products"]
+    assert {name: str(value) for name, value in record.items()} == {
+        "code": text, "name": text, "description": text, "category": f"code:{text}",
+    }  # fmt: skip
+
+
 def test_several_blocks_and_directives(run: Run) -> None:
     text = """type json @atomic = "false" @mode = 'merge'
     units = '$.u' { @removeAll = 'false' code = 'c' } products = '$.u' { @operation = "delete" code = 'c' } units = '$.v' { code = 'c' }"""

@@ -115,6 +115,19 @@ WRONG = [
     ("type xml\nproducts = '//p' { code = '../name' }", 2, 27, "only attributes of its ancestors can be read, such as ../@name"),
     ("type xml\nproducts = '//p' { code = 'ancestor::x/y' }", 2, 27, "only attributes of its ancestors"),
     ("type xml\nproducts = '//p' { code = 'following-sibling::x' }", 2, 27, "only attributes of its ancestors"),
+    *(
+        (f"type xml\nproducts = '//p' {{ code = '{path}' }}", 2, 27 + path.index(at) + bool(path.index(at)), "only attributes of its ancestors")
+        for path, at in (
+            ("..", ".."), ("parent::r/title", "parent"), ("self::p/../title", "self"), ("c/../../title", "c/"), ("c/ancestor::r", "c/"),
+            ("ancestor::r/author", "ancestor"), ("ancestor-or-self::*", "ancestor"), ("ancestor::r/@x/../n", "ancestor"), ("..//t", ".."),
+            ("x|../title", "../"), ("(../title)", "../"), ("(c | ..)/title", "(c"), ("(../@x | ..)/title", "(../"), ("string(../title)", "../"),
+            ("concat(c, ../title)", "../"), ("c[../../title]", "../"), ("c[. = ../../title]", "../"), ("c[@a][../..]", "../.."),
+            ("ancestor::r[string() = 1]/@x", "string"), ("ancestor::r[. = 1]/@x", ". ="), ("not(.. = 1)", ".."), ("boolean(1 = ..)", ".."),
+            ("count(preceding-sibling::p)", "preceding"), ("c/../following-sibling::p", "c/"), ("1 * ..", ".."), ("../text()", "../"),
+        )
+    ),
+    ("type xml\nproducts = '//p' { variants = './/v/..' { code = '../n' } }", 2, 50, "only attributes of its ancestors"),
+    ("type xml\nproducts = '//p' { variants = 'c | ../v' { code = 'n' } }", 2, 36, "only attributes of its ancestors"),
     ("type json\nproducts = '$.a[0]' { code = 'a' }", 2, 12, "expected names and [*] with at most one filter at the end"),
     ("type json\nproducts = '$.a[?$.x == 1]' { code = 'a' }", 2, 12, "a block's filter can use only its own element (@)"),
     ("type json\nproducts = '$.a' { code = '$.b[' }", 2, 32, "invalid JSONPath (RFC 9535)"),
@@ -131,6 +144,7 @@ WRONG = [
     ("type csv\nproducts = 'row' { active = \"a\" = 1 }", 2, 35, "=: expected a text like the other argument, got a number"),
     ("type csv\norders = 'row' { orderDate = date('a', 'b') }", 2, 40, "date: expected a strptime format in \"double quotes\""),
     ("type csv\norders = 'row' { orderDate = date('a', \"%d.%m.\") }", 2, 40, "date: expected a strptime format with the year, such as %d.%m.%Y"),
+    ("type csv\norders = 'row' { orderDate = date('a', \"%Y-%m-%d %Y\") }", 2, 40, "date: expected a strptime format with the year"),
     ("type csv\nproducts = 'row' { price = number('a', \"xx-none\") }", 2, 40, "number: expected a language tag"),
     ("type csv\nproducts = 'row' { name = first }", 2, 33, "expected '(', got '}'"),
     # templates

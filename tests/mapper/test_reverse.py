@@ -189,6 +189,7 @@ WRITTEN: list[tuple[str, str, list[dict[str, Any]], str]] = [
     ("type csv @skip = '2' @encoding = 'latin1' units = 'row' { @operation = 'o' code = 'c' name = 'n' }", "units", [{"code": "1", "name": "x"}], "\r\n\r\nc,n\r\n1,x\r\n"),
     ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%Y %H%z\") }", "orders", [{"code": "1", "orderDate": "2026-02-03"}], "c,d\r\n1,03.02.2026 00+0000\r\n"),
     ("type csv orders = 'row' { code = 'c' orderDate = date('d', \"%d.%m.%Y %%\") }", "orders", [{"code": "1", "orderDate": "0001-02-03"}], "c,d\r\n1,03.02.0001 %\r\n"),
+    ("type csv categories = 'row' { code = 'k' } products = 'row' { code = 'c' category[code] = 'k' }", "products", [{"code": "1", "category": "code:a"}], "c,k\r\n1,a\r\n"),
     ("type xml products = '/a/p' { code = 'c' variants = 'v/w' { code = '.' } }", "products", [{"code": "1", "variants": []}, {"code": "2"}], '<?xml version="1.0" encoding="UTF-8"?>\n<a>\n<p><c>1</c><v/></p>\n<p><c>2</c></p>\n</a>\n'),
 ]  # fmt: skip
 
@@ -267,9 +268,23 @@ LOST: list[tuple[str, str, dict[str, Any], str | None, str]] = [
     # constants and defaults
     ("type csv orders = 'row' { code = 'c' currency = \"EUR\" }", "orders", {"code": "1", "currency": "GBP"}, "currency", "orders, code 1: currency 'GBP' cannot be written: the mapper would read it back as 'EUR'"),
     ("type json orders = '$.o' { code = 'c' currency = \"EUR\" }", "orders", {"code": "1", "currency": "USD"}, "currency", "currency 'USD' cannot be written: the mapper would read it back as 'EUR'"),
-    ("type csv products = 'row' { code = 'c' price = default('p', 1) }", "products", {"code": "1", "price": None}, "price", "price null cannot be written: the mapper would read it back as 1"),
+    ("type csv products = 'row' { code = 'c' price = default('p', 1) }", "products", {"code": "1", "price": None}, "price", "price null cannot be written: the mapper would read it back as '1'"),
     ("type csv units = 'row' { code = 'c' symbol = \"s\" }", "units", {"code": "1", "symbol": None}, "symbol", "symbol null cannot be written: the mapper would read it back as 's'"),
     ("type csv units = 'row' { code = 'c' symbol = null }", "units", {"code": "1", "symbol": "s"}, "symbol", "symbol 's' cannot be written: the mapper would read it back as null"),
+    # fields that the export leaves out, and that the mapper sets
+    *(
+        (f"type {format} orders = '{path}' {{ code = 'c' currency = {value} note = 'n' }}", "orders", {"code": "1", "note": "x"}, "currency", "orders, code 1: currency absent cannot be written: the mapper would read it back as 'EUR'")
+        for format, path in (("csv", "row"), ("xml", "//o"), ("json", "$.o"))
+        for value in ("\"EUR\"", "default('k', \"EUR\")", "if('k' = \"x\", 'k', \"EUR\")")
+    ),
+    ("type csv products = 'row' { code = 'c' active = 'a' != \"no\" }", "products", {"code": "1"}, "active", "active absent cannot be written: the mapper would read it back as True"),
+    ("type json products = '$.p' { code = 'c' variants = 'v' { code = 'k' price = default('p', 1) } }", "products", {"code": "1", "variants": [{"code": "x"}]}, "variants[0].price", "variants[0].price absent cannot be written: the mapper would read it back as '1'"),
+    # rows of the mapper's other blocks
+    *(
+        (f"type {format} categories = '{path}' {{ code = 'k' {name} }} products = '{path}' {{ code = 'c' category[code] = 'k' {name} }}", "products", {"code": "1", "category": "code:a", "name": "x"}, None, "products: the mapper would read categories from what it writes, and set name")
+        for format, path in (("csv", "row"), ("xml", "//p"), ("json", "$.p"))
+        for name in ("name = 'n'", "name = default('n', \"none\")")
+    ),
     # texts that the format does not hold
     ("type csv units = 'row' { code = 'c' name = 'n' }", "units", {"code": "1", "name": ""}, "name", "name '' cannot be written: the mapper would read it back as null"),
     ("type xml units = '//u' { code = 'c' name = 'n' }", "units", {"code": "1", "name": ""}, "name", "name '' cannot be written: the mapper would read it back as null"),

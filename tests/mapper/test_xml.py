@@ -94,6 +94,12 @@ def test_the_record_of_an_element(run: Run, fields: str, inside: str, expected: 
 @pytest.mark.parametrize(("fields", "around", "expected"), [
     ("price = '../@p'", "<catalog p='5'>{}</catalog>", {"price": "5"}),
     ("price = 'ancestor::catalog/@p'", "<catalog p='5'>{}</catalog>", {"price": "5"}),
+    ("price = 'count(ancestor::*)'", "<catalog>{}</catalog>", {"price": "1"}),
+    ("name = 'name(..)'", "<catalog>{}</catalog>", {"name": "catalog"}),
+    ("price = '../../@p | .././@p'", "<catalog p='5'>{}</catalog>", {"price": "5"}),
+    ("name = 'self::*[../@p * 2 = 10]/a/../a[. != ancestor::catalog[@p]/@p]'", "<catalog p='5'>{}</catalog>", {"name": "x"}),
+    ("name = 'a/preceding-sibling::a | a/text()/..'", "<catalog>{}</catalog>", {"name": "x"}),
+    ("price = '(a/@q | ../@p)[1]'", "<catalog p='5'>{}</catalog>", {"price": "5"}),
     ("name = 'a'", "<catalog xmlns='urn:x'>{}</catalog>", {"name": "x"}),
     ("name = 'a'", "<c:catalog xmlns:c='urn:x'>{}</c:catalog>", {"name": "x"}),
 ])  # fmt: skip
@@ -273,3 +279,11 @@ def test_line_numbers_are_right_beyond_65535(catalog: Catalog, body: str) -> Non
     b"".join(mapped.finish())
     for number in (0, 1, records // 3, records // 2, records - 2):
         assert mapped.source_position("products", number) == f"line {2 + number * lines}"
+
+
+@pytest.mark.parametrize("path", ["v[substring(x)]", 'v[count("a")]', "vs/v[sum(1)]"])
+def test_a_path_of_a_nested_block_that_cannot_be_evaluated_is_the_error_of_its_record(run: Run, path: str) -> None:
+    text = f"type xml products = '/r/p' {{ code = 'c' variants = '{path}' {{ code = '.' }} }}"
+    good, wrong = run(text, "<r><p><c>1</c><vs/></p><p><c>2</c><v>a</v><vs><v>a</v></vs></p></r>")["products"]
+    assert good["code"] == "1"
+    assert wrong["code"]["@invalid"].startswith("variants: the path cannot be evaluated: ")

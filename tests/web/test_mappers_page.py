@@ -69,6 +69,22 @@ def test_a_preview_shows_the_import_document_of_the_unsaved_mapper(anna: Visitor
     assert service.operator.rows("select count(*) from bds.mappers where name = 'later'") == [(0,)]
 
 
+@pytest.mark.parametrize(("text", "source"), [
+    ("type csv @encoding = 'windows-1252' units = 'row' { code = 'c' }", "c\nStück €\n"),
+    ("type csv @encoding = 'utf-16' units = 'row' { code = 'c' }", "\ufeffc\nStück €\n"),
+    ("type csv @skip = '1' units = 'row' { code = 'c' }", "x\nc\nStück €\n"),
+    *(
+        ("type xml units = '/r/u' { code = 'c' }", f"{declaration}<r><u><c>Stück €</c></u></r>")
+        for declaration in ("", '<?xml version="1.0" encoding="ISO-8859-1"?>\n', "<?xml version='1.0' encoding = 'UTF-16' standalone='yes' ?>", "\ufeff")
+    ),
+    ("type json units = '$' { code = 'c' }", '[{"c": "Stück €"}]'),
+])  # fmt: skip
+def test_a_preview_shows_the_characters_of_the_source_whatever_encoding_is_declared(anna: Visitor, text: str, source: str) -> None:
+    page = save(anna, None, text, "preview", source=source.replace("\n", "\r\n"))
+    document = json.loads(page.tree.xpath("//pre[@class='document']")[0].text_content())
+    assert document["units"] == [{"code": "Stück €"}]
+
+
 def test_a_problem_of_a_preview_is_shown_at_its_field(anna: Visitor) -> None:
     assert save(anna, None, TEXT, "preview").problems == ["Source: Paste the first lines of a file to preview the import"]
     assert save(anna, None, WRONG, "preview", source="x").problems[0].startswith("Mapper: line 4")

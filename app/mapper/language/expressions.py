@@ -65,8 +65,7 @@ class Evaluator:
             read = self._reader.date if wanted.kind == "date" else self._reader.timestamp
             return _applied(get, lambda value: to_text(read(value)))
         if wanted.is_number and (self._locale or found == "number"):
-            # a text that a function made may have a decimal point, whatever the locale
-            number = self._reader.number_or_plain if found == "text" else self._reader.number
+            number = self._text_reader(rule.expression) if found == "text" else self._reader.number
             return _applied(get, lambda value: to_text(number(value)))
         if found in ("number", "date", "timestamp"):
             return _applied(get, to_text)
@@ -118,9 +117,29 @@ class Evaluator:
 
         return get
 
+    def _text_reader(self, expression: MapperExpression) -> Callable[[Any], Any]:
+        """The reader of a number in a text: it may have a decimal point whatever the locale, and first if a function wrote that."""
+        return self._reader.plain_or_number if self._writes_point(expression) else self._reader.number_or_plain
+
+    def _writes_point(self, expression: MapperExpression) -> bool:
+        """Whether a function puts a point, or a number that it was given, into a text of the source."""
+        match expression:
+            case FunctionCall(name="concat" | "upper" | "lower" | "trim", arguments=parts):
+                return any(self._has_point(part) for part in parts)
+            case FunctionCall(name="replace", arguments=(whole, _, new)):
+                return self._has_point(whole) or self._has_point(new)
+            case FunctionCall(name="default", arguments=choices) | FunctionCall(name="if", arguments=(_, *choices)):
+                return any(self._writes_point(choice) for choice in choices)
+        return False
+
+    def _has_point(self, part: MapperExpression) -> bool:
+        if isinstance(part, LiteralValue):
+            return "." in str(part.value)
+        return type_of(part, self._text) == "number" or self._writes_point(part)
+
     def _number_reader(self, call: FunctionCall) -> Callable[[Any], Any]:
         if len(call.arguments) < 2:
-            return self._reader.number_or_plain
+            return self._text_reader(call.arguments[0])
         tag = call.arguments[1]
         assert isinstance(tag, LiteralValue)
         return ValueReader(Locale.of(str(tag.value))).number
@@ -192,7 +211,8 @@ def record_of(members: tuple[tuple[str, Getter], ...], element: Any) -> dict[str
         except InvalidValue as error:
             value = {INVALID: str(error)}
         if value is not ABSENT:
-            record[name] = value
+            # one notation for a number, here and in lookups and texts that contain it
+            record[name] = to_text(value) if type(value) is Decimal else value
     return record
 
 

@@ -166,7 +166,7 @@ def _result(call: FunctionCall, types: list[ValueType], text: str) -> ValueType:
         case "date" if len(types) > 1:
             pattern = _constant(call, 'a strptime format in "double quotes"', text)
             if not _has_year(pattern):
-                message = "date: expected a strptime format with the year, such as %d.%m.%Y"
+                message = "date: expected a strptime format with the year, such as %d.%m.%Y, and with each directive once"
                 raise mapper_error(text, call.arguments[1].at, message)
             return "timestamp" if any(directive in pattern for directive in TIME_DIRECTIVES) else "date"
     return FUNCTIONS[call.name].gives
@@ -225,6 +225,8 @@ class ValueReader:
                 return Decimal(value)
             case float():
                 return Decimal(str(value))
+        if not isinstance(value, str):  # a date or time of a workbook
+            raise InvalidValue(f"expected a number, got {quoted(to_text(value))}")
         return self.locale.number(value) if self.locale else parse_number(value)
 
     def number_or_plain(self, value: Any) -> Any:
@@ -232,6 +234,13 @@ class ValueReader:
         if self.locale and isinstance(value, str):
             with contextlib.suppress(InvalidValue):
                 return self.locale.number(value)
+            with contextlib.suppress(InvalidValue):
+                return parse_number(value)
+        return self.number(value)
+
+    def plain_or_number(self, value: Any) -> Any:
+        """Return a Decimal, read with a decimal point or else by the locale."""
+        if isinstance(value, str):
             with contextlib.suppress(InvalidValue):
                 return parse_number(value)
         return self.number(value)

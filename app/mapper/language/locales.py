@@ -6,9 +6,11 @@ Babel's parse_decimal(strict=True) is not used: it refuses a plain space as a gr
 from __future__ import annotations
 
 import re
+import unicodedata
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from itertools import groupby
 
 import babel
 
@@ -17,7 +19,8 @@ from app.mapper.language.problems import InvalidValue
 PLAIN = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,4})?", re.ASCII)
 ISO_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,6})\d*)?)?\s*([AaPp])?\.?(?:[Mm]\.?)?\s*(Z|[+-]\d{2}:?\d{2})?")
-DATE_PART = re.compile(r"\d+|[^\W\d_]+", re.UNICODE)
+UNITS = dict(zip("年月日년월일", "ymdymd", strict=True))  # follow the numbers of a date
+JOINERS = "\u180e\u200c\u200d"  # within words
 APOSTROPHES = "'’"
 SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
 MINUS = str.maketrans({"\N{MINUS SIGN}": "-", "\u200e": None, "\u200f": None, "\u061c": None})  # drops direction marks
@@ -53,7 +56,7 @@ def parse_date(text: str, pattern: str) -> datetime:
     """Parse a date and time by a strptime pattern.  Raises InvalidValue."""
     try:
         return datetime.strptime(text.strip(), pattern)
-    except ValueError:
+    except (ValueError, re.error):  # strptime makes a regular expression of the pattern, in which a directive stands once
         raise InvalidValue(f"expected a date in the format {pattern}, got {quoted(text)}") from None
 
 
@@ -79,7 +82,8 @@ class Locale:
     def __init__(self, tag: str) -> None:
         self.tag = tag
         self._cldr = _cldr_locale(tag)
-        symbols = self._cldr.number_symbols[self._cldr.default_numbering_system]
+        known = self._cldr.number_symbols  # CLDR has none for some numbering systems, such as that of Bengali
+        symbols = {**known["latn"], **known.get(self._cldr.default_numbering_system, {})}
         self.decimal, self.group = symbols["decimal"], symbols["group"]
         self._groups = SPACES if self.group in SPACES else APOSTROPHES if self.group in APOSTROPHES else self.group
         group, point = f"[{re.escape(self._groups)}]", re.escape(self.decimal)
@@ -88,7 +92,9 @@ class Locale:
         self._number = re.compile(rf"[-+]?(?:\d+|{grouped})?(?:{point}\d*)?")
         self._ungroup = str.maketrans({**dict.fromkeys(self._groups), self.decimal: "."})
         self._order = _order(self._cldr)
+        self._year_first = _year_first(self._cldr)
         self._months = _months(self._cldr)
+        self._longest = max(map(len, self._months), default=0)
         self.number = lru_cache(CACHED)(self._read_number)
         self.date = lru_cache(CACHED)(self._read_date)
 
@@ -128,6 +134,8 @@ class Locale:
         if time is None:
             return datetime(day.year, day.month, day.day)
         hour, minute, second, fraction, half, zone = time.groups()
+        if half and int(hour) > 12:
+            raise InvalidValue(f"expected a date and time, with an hour of 1 to 12 before AM or PM, got {quoted(text)}")
         hours = int(hour) % 12 + 12 * (half in "pP") if half else int(hour)
         micros = (fraction or "0").ljust(6, "0")
         try:
@@ -137,19 +145,34 @@ class Locale:
 
     def _parts(self, text: str) -> tuple[int, int, int]:
         """Return year, month and day.  Raises ValueError."""
-        words = DATE_PART.findall(text)
-        named = [self._months[word.casefold()] for word in words if word.casefold() in self._months]
-        numbers = [word for word in words if word.isdecimal()]
-        if len(named) == 1 and len(numbers) == 2:
-            day, year = numbers if len(numbers[1]) != 2 or self._order != "ymd" else reversed(numbers)
+        words = _words(text)
+        if not UNITS.keys().isdisjoint(words):
+            return _by_units(words)
+        months, numbers = self._named(words)
+        if len(months) == 1 and len(numbers) == 2:
+            year, day = numbers if self._year_first else reversed(numbers)
             if len(day) > 2:
                 day, year = year, day
-            return _year(year), named[0], int(day)
+            return _year(year), months[0], int(day)
         if len(words) != 3 or len(numbers) != 3:
             raise ValueError
         order = "ymd" if len(numbers[0]) == 4 else self._order
         part = dict(zip(order, numbers, strict=True))
         return _year(part["y"]), int(part["m"]), int(part["d"])
+
+    def _named(self, words: list[str]) -> tuple[list[int], list[str]]:
+        """The months whose names are in the words, and the numbers among the other words."""
+        months, numbers, at = [], [], 0
+        while at < len(words):
+            # the longest name first: that of a month may end as another one's
+            sizes = range(min(self._longest, len(words) - at), 0, -1)
+            size = next((size for size in sizes if tuple(words[at : at + size]) in self._months), 0)
+            if size:
+                months.append(self._months[tuple(words[at : at + size])])
+            elif words[at].isdecimal():
+                numbers.append(words[at])
+            at += size or 1
+        return months, numbers
 
     def write_number(self, number: Decimal) -> str:
         """Format a number with all its digits, without grouping."""
@@ -187,16 +210,44 @@ def _order(locale: babel.Locale) -> str:
     return order if len(order) == 3 else "ymd"
 
 
-def _months(locale: babel.Locale) -> dict[str, int]:
-    """Month numbers by name and abbreviation, in lower case."""
-    names: dict[str, int] = {}
+def _year_first(locale: babel.Locale) -> bool:
+    """Whether the year stands before the day in dates with the month's name, as people write them more often than short ones."""
+    patterns = [re.sub("'[^']*'", "", locale.date_formats[width].pattern) for width in ("medium", "long")]
+    named = next((each for each in patterns if "MMM" in each or "LLL" in each), None)
+    return _order(locale) == "ymd" if named is None else named.index("y") < named.index("d")
+
+
+def _months(locale: babel.Locale) -> dict[tuple[str, ...], int]:
+    """Month numbers by the words of the name and of the abbreviation, in lower case."""
+    names: dict[tuple[str, ...], int] = {}
     for context in ("format", "stand-alone"):
         for width in ("wide", "abbreviated"):
             for number, name in locale.months[context][width].items():
-                words = [word for word in DATE_PART.findall(name.casefold()) if not word.isdecimal()]
-                if len(words) == 1:
-                    names.setdefault(words[0], number)
+                words = tuple(_words(name))
+                if words and not words[0].isdecimal():  # a name such as 11月 is read by its unit
+                    names.setdefault(words, number)
     return names
+
+
+def _words(text: str) -> list[str]:
+    """The numbers and words of a text, in lower case; a mark, such as a vowel sign, is part of its word."""
+    kinds = groupby(unicodedata.normalize("NFC", text).casefold(), _kind)
+    return ["".join(characters) for kind, characters in kinds if kind]
+
+
+def _kind(character: str) -> str:
+    """What a character may be part of: a number, a word or neither."""
+    if character.isdecimal():
+        return "number"
+    return "word" if unicodedata.category(character)[0] in "LM" or character in JOINERS else ""
+
+
+def _by_units(words: list[str]) -> tuple[int, int, int]:
+    """Read 2026年11月20日; without an era and with the whole year.  Raises ValueError."""
+    part = {UNITS.get(unit): number for number, unit in zip(words[:6:2], words[1:6:2], strict=False)}
+    if part.keys() != {"y", "m", "d"} or len(part["y"]) != 4:
+        raise ValueError
+    return int(part["y"]), int(part["m"]), int(part["d"])
 
 
 def _year(digits: str) -> int:

@@ -33,7 +33,7 @@ def check_children(format: SourceFormat, text: str, inside: int) -> int:
             raise PathError("expected a path to elements")
         if not isinstance(xpath.compile(text, {}, inside)(etree.Element("sample")), list):
             raise PathError("expected a path to elements")
-        return xpath.depth(text)
+        return xpath.lowest_level(text, inside) - inside
     if format == "json":
         jsonpath.query(text)
     elif text != SAME_ROW:

@@ -12,6 +12,11 @@ from dataclasses import dataclass
 
 from lxml import etree
 
+from app.mapper.language import xpath_reach
+from app.mapper.language.xpath_reach import OutsideError
+
+Token = tuple[str, str, int]  # kind, text, offset
+
 NAME = r"[^\W\d][\w.\-]*"
 QNAME = rf"{NAME}(?::{NAME})?"
 TOKEN = re.compile(
@@ -31,8 +36,6 @@ FUNCTIONS = frozenset((
     "substring-before", "substring-after", "substring", "string-length", "normalize-space", "translate", "boolean", "not", "true",
     "false", "lang", "number", "sum", "floor", "ceiling", "round",
 ))  # fmt: skip
-PREDICATE = re.compile(r"""\[(?:[^\]"']|"[^"]*"|'[^']*')*\]""")
-CLIMB = re.compile(r"(?:\./)?((?:(?:\.\.|parent::(?:node\(\)|\*))/?)+)(.*)", re.DOTALL)
 OUTSIDE = "outside the record only attributes of its ancestors can be read, such as ../@name, because the source is streamed"
 
 
@@ -65,11 +68,12 @@ def plain(text: str) -> PlainPath | None:
     return PlainPath(steps, match["attribute"], match["self"] == "text()")
 
 
-def depth(text: str) -> int:
-    """The least number of steps that a path leads down."""
-    bare = PREDICATE.sub("", text)
-    steps = plain(bare)
-    return len(steps.steps) if steps else int(bare.startswith(".//"))
+def lowest_level(text: str, inside: int) -> int:
+    """The least level at which a path ends that begins `inside` levels below the record's element.  Raises PathError."""
+    try:
+        return xpath_reach.lowest_level(_parsed(text), inside)
+    except OutsideError as error:
+        raise PathError(OUTSIDE, error.offset) from None
 
 
 def containers(text: str) -> list[str]:
@@ -91,42 +95,53 @@ def containers(text: str) -> list[str]:
 def rewrite(text: str, namespaces: Mapping[str, str]) -> str:
     """Rewrite a path for libxml2.  Raises PathError at syntax that XPath 1.0 lacks or that a stream cannot support."""
     out: list[str] = []
-    tokens = list(_tokens(text))
-    before: str | None = None
+    tokens = _parsed(text)
     for number, (kind, token, offset) in enumerate(tokens):
         following = tokens[number + 1][1] if number + 1 < len(tokens) else ""
-        opens = before is None or before in OPENING
-        if kind == "name" and opens:
-            out.append(_name(token, following, offset, before, namespaces))
-            before = "name"
-        elif kind == "name":
-            if token not in OPERATORS:
-                raise PathError(f"unexpected {token}, expected an operator", offset)
-            out.append(f" {token} ")
-            before = token
+        if kind == "name":
+            out.append(_name(token, following, offset, namespaces))
         else:
-            if token == "$":
-                raise PathError("variables are not supported", offset)
-            if token in ("/", "//") and opens:
-                raise PathError("expected a path relative to the block's element, such as 'name' or './/name'", offset)
-            out.append(token)
-            before = "*op" if token == "*" and not opens else token
+            out.append(f" {token} " if kind == "operator" else token)
     return "".join(out)
 
 
 def compile(text: str, namespaces: Mapping[str, str], inside: int) -> etree.XPath:
     """Compile a path; `inside` is the number of steps from the record's element down to the block's.  Raises PathError."""
-    _check_climb(text, inside)
     used = {prefix: uri for prefix, uri in namespaces.items() if uri}
     try:
         path = etree.XPath(rewrite(text, used), namespaces=used or None, smart_strings=False, regexp=False)
+        lowest_level(text, inside)
         path(etree.Element("sample"))  # libxml2 finds type errors only during evaluation
         return path
     except etree.XPathError as error:
         raise PathError(f"invalid XPath 1.0: {str(error) or 'syntax error'}") from None
 
 
-def _tokens(text: str) -> list[tuple[str, str, int]]:
+def _parsed(text: str) -> list[Token]:
+    """The tokens of a path; the kind of names and * that are operators is "operator".  Raises PathError."""
+    parsed: list[Token] = []
+    before: str | None = None
+    for kind, token, offset in _tokens(text):
+        opens = before is None or before in OPENING
+        if kind == "name" and not opens:
+            if token not in OPERATORS:
+                raise PathError(f"unexpected {token}, expected an operator", offset)
+            kind, before = "operator", token
+        elif kind == "name":
+            before = "name"
+        elif token == "$":
+            raise PathError("variables are not supported", offset)
+        elif token in ("/", "//") and opens:
+            raise PathError("expected a path relative to the block's element, such as 'name' or './/name'", offset)
+        elif token == "*" and not opens:
+            kind, before = "operator", "*op"
+        else:
+            before = token
+        parsed.append((kind, token, offset))
+    return parsed
+
+
+def _tokens(text: str) -> list[Token]:
     tokens, at = [], 0
     while at < len(text):
         match = TOKEN.match(text, at)
@@ -142,7 +157,7 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
     return tokens
 
 
-def _name(token: str, following: str, offset: int, before: str | None, namespaces: Mapping[str, str]) -> str:
+def _name(token: str, following: str, offset: int, namespaces: Mapping[str, str]) -> str:
     """Rewrite a name: an axis, a function, a node type, or an element or attribute."""
     if following == "::":
         if token not in AXES:
@@ -158,15 +173,3 @@ def _name(token: str, following: str, offset: int, before: str | None, namespace
     if prefix in namespaces or prefix == "xml":
         return token
     return f"*[starts-with(name(),'{prefix}:')]" if local == "*" else f"*[name()='{token}']"
-
-
-def _check_climb(text: str, inside: int) -> None:
-    climb = CLIMB.fullmatch(text)
-    if climb and len(re.findall(r"\.\.|parent::", climb[1])) > inside and not climb[2].startswith(("@", "attribute::")):
-        raise PathError(OUTSIDE)
-    ancestor = re.search(r"\bancestor(?:-or-self)?::[^/]*(/?.?)", text)
-    if ancestor and ancestor[1] not in ("/@", "/a"):
-        raise PathError(OUTSIDE, ancestor.start())
-    sibling = re.match(r"(?:\./)?(?:following|preceding)-sibling::", text)
-    if sibling and not inside:
-        raise PathError(OUTSIDE)

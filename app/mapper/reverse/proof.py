@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Context, Decimal, DecimalException
 from typing import Any
@@ -28,14 +28,18 @@ EXACT = Context(prec=200_000)  # digits: more than a number of PostgreSQL has
 
 
 class Proof:
-    """Reads what a writer of one block writes, and compares its records with those that were to be written."""
+    """Reads what a writer of one block writes, and compares its records with those that were to be written.
+
+    The mapper's other blocks read it too, as they will in the import.  Their records may name rows, but not change them.
+    """
 
     def __init__(self, mapper: Mapper, reverse: ReverseBlock) -> None:
         self._reverse = reverse
-        same = tuple(block for block in mapper.blocks if block.name == reverse.block.name)
-        self._source = open_source(replace(mapper, blocks=same), self._add)
+        self._source = open_source(mapper, self._add)
+        self._names = {block.name: {rule.name for rule in block.identity[:1]} for block in mapper.blocks}
         self._expected: deque[Record] = deque()
         self._found: list[dict[str, Any]] = []
+        self._change: tuple[str, str] | None = None  # of a row of another block: its collection and field
 
     def read(self, data: bytes, records: Iterable[Record] = ()) -> None:
         """Read bytes, which contain the records.  Raises ServiceError `unwritable`."""
@@ -53,8 +57,13 @@ class Proof:
         """Release the reader's resources."""
         self._source.close()
 
-    def _add(self, _collection: str, record: dict[str, Any], _number: int, _child_numbers: Sequence[int]) -> None:
-        self._found.append(record)
+    def _add(self, collection: str, record: dict[str, Any], _number: int, _child_numbers: Sequence[int]) -> None:
+        if collection == self._reverse.block.name:
+            self._found.append(record)
+        elif self._change is None:
+            names = self._names[collection]
+            field = next((name for name, value in record.items() if name not in names or _is_invalid(value)), None)
+            self._change = None if field is None else (collection, field)
 
     def _compare(self, read: Callable[[], object]) -> None:
         try:
@@ -72,6 +81,10 @@ class Proof:
             if loss is not None:
                 raise self._reverse.unwritable(record, loss.field, loss.value, loss.reason)
         self._found.clear()
+        if self._change is not None:
+            collection, field = self._change
+            message = f"{self._reverse.block.entity.name}: the mapper would read {collection} from what it writes, and set {field}"
+            raise ServiceError("unwritable", message)
 
 
 class ProvedWriter(ReverseWriter):
@@ -124,6 +137,8 @@ def _losses(reverse: ReverseBlock, record: Record, found: dict[str, Any], within
     for child in reverse.children:
         name = child.block.name
         if name not in record:
+            if name in found:
+                yield _Loss(within + name, ABSENT, "the mapper would replace them")
             continue
         written: Any = record[name]
         items = [written] if isinstance(written, dict) else list(written or ())
@@ -137,8 +152,8 @@ def _losses(reverse: ReverseBlock, record: Record, found: dict[str, Any], within
 
 
 def _difference(rule: Rule, expected: Any, got: Any) -> str | None:
-    """Why a value does not come back; None if it does, or was not to be written."""
-    if expected is ABSENT:
+    """Why a value does not come back; None if it does, or was not to be written and is not set by the mapper."""
+    if expected is ABSENT and (got is ABSENT or rule.name.startswith("@")):
         return None
     if _is_invalid(got):
         return str(got[INVALID])
@@ -146,7 +161,7 @@ def _difference(rule: Rule, expected: Any, got: Any) -> str | None:
         got = got.removeprefix(rule.kind + ":")
     if str(expected) in specials_of(rule.field):
         return "no import accepts it"
-    if _same(rule.field, expected, got):
+    if expected is not ABSENT and _same(rule.field, expected, got):
         return None
     return "the mapper would leave it out" if got is ABSENT else f"the mapper would read it back as {shortened(got)}"
 

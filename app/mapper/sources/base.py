@@ -18,7 +18,8 @@ LARGEST_RECORD = 64 << 20  # bytes of one record's text in the source
 
 # collection, record, its line or element number, and the lines of the first child collection's records if they have their own
 Emit = Callable[[str, dict[str, Any], int, Sequence[int]], None]
-FindElements = Callable[[Any], Any]  # an element -> the elements of a nested block; ABSENT if their container is
+# an element -> the elements of a nested block; ABSENT if their container is; raises InvalidValue
+FindElements = Callable[[Any], Any]
 FindFault = Callable[[Any], str | None]  # an element -> why it cannot become a record
 
 
@@ -70,7 +71,11 @@ class RecordMaker:
             return invalid(self.block, f"when: {error}")
         record = record_of(self.members, element)
         for find, maker in self.children:
-            items, block = find(element), maker.block
+            block = maker.block
+            try:
+                items = find(element)
+            except InvalidValue as error:
+                return invalid(self.block, f"{block.name}: {error}")
             if items is ABSENT and block.remove_all is None:
                 continue
             record[block.name] = [made for item in items or () if (made := maker.make(item)) is not None]

@@ -31,6 +31,8 @@ class _RowRecords:
         self._fixed: dict[str, Any] = {} if block.operation is None else {"@operation": block.operation}
         self._identity = tuple(rule.name for rule in block.identity)
         self._read = tuple(rule.name for rule in block.rules if any(paths_in(rule.expression)))
+        paths = {path.text for rule in block.rules for path in paths_in(rule.expression)}
+        self._cells = tuple(columns[path] for path in paths if path in columns)
         self.children = tuple(_RowRecords(child, columns) for _, child in maker.children)
         # the cells of the shortest row with one of the block's columns; with @removeAll children are never absent
         least = min((columns.get(each, inf) + 1 for each in _columns_of(block)), default=inf)
@@ -46,7 +48,7 @@ class _RowRecords:
             if len(row) < child._least:
                 continue
             item = child.record(row) if child.selects(row) else {}
-            record[child.name] = [item] if item and child.has_values(item) else []
+            record[child.name] = [item] if item and child.has_values(item, row) else []
         record.update(self._fixed)
         return record
 
@@ -54,12 +56,14 @@ class _RowRecords:
         """Whether the block's condition lets the row become a record.  Raises InvalidValue."""
         return self._condition is None or self._condition(row)
 
-    def has_values(self, record: dict[str, Any]) -> bool:
-        """Whether the row has a value for this record."""
+    def has_values(self, record: dict[str, Any], row: Sequence[Any]) -> bool:
+        """Whether the row has a value for this record, other than what the block puts in place of empty cells."""
         get = record.get
         for name in self._read:
             if get(name) is not None:
-                return True
+                if any(at < len(row) and row[at] not in (None, "") for at in self._cells):
+                    return True
+                break
         return any(get(child.name) for child in self.children)
 
     def is_same(self, one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -63,9 +63,10 @@ class CsvSource(TableSource):
         if not end or (end < self._wait and not final):
             self._check_size()
             return
-        if self._width < 0 and not self._begin():
+        whole = self._pending[:end]
+        if self._width < 0 and not self._begin(whole):
             return
-        rest = self._read(self._pending[:end], final)
+        rest = self._read(whole, final)
         self._pending = self._pending[end - rest :]
         self._check_size()
 
@@ -127,12 +128,11 @@ class CsvSource(TableSource):
             self._delimiter, self._pending = separator[1], self._pending[separator.end() :]
             self._line += 1
 
-    def _begin(self) -> bool:
-        """Detect delimiter and quote from the first line; return whether there is one."""
-        if not self._pending.strip():
+    def _begin(self, text: str) -> bool:
+        """Detect delimiter and quote from the first of whole lines; return whether there is one that is not blank."""
+        if not text.strip():
             return False
-        start = len(self._pending) - len(self._pending.lstrip("\r\n"))
-        first = LINE_END.split(self._pending[start:], maxsplit=1)[0]
+        first = LINE_END.split(text.lstrip("\r\n"), maxsplit=1)[0]
         candidates = [(d, q) for q in self._quote or QUOTES for d in self._delimiter or DELIMITERS]
         self._delimiter, self._quote = max(candidates, key=lambda each: _fit(first, each[0], each[1], self._wanted))
         if not self._mapper.header:

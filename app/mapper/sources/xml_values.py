@@ -62,15 +62,15 @@ class XmlPaths:
         return get
 
     def elements(self, text: str) -> FindElements:
-        """Finds the elements of a nested block; ABSENT if their container is missing."""
+        """Finds the elements of a nested block; ABSENT if their container is missing.  The finder raises InvalidValue."""
         evaluate = xpath.compile(text, self._namespaces, 1 << 30)
         containers = [xpath.compile(each, self._namespaces, 1 << 30) for each in xpath.containers(text)]
 
         def find(node: XmlElement) -> Any:
-            found = evaluate(node.element)
+            found = _result(evaluate, node)
             if not isinstance(found, list):
                 return []
-            if not found and not any(container(node.element) for container in containers):
+            if not found and not any(_result(container, node) for container in containers):
                 return ABSENT
             return [XmlElement(each) for each in found if hasattr(each, "tag")]
 
@@ -105,10 +105,7 @@ def _evaluated(evaluate: Any) -> Getter:
     """The getter of an XPath: its string value, for a node set that of the first node."""
 
     def get(node: XmlElement) -> Any:
-        try:
-            found = evaluate(node.element)
-        except etree.XPathError as error:
-            raise InvalidValue(f"the path cannot be evaluated: {error}") from None
+        found = _result(evaluate, node)
         if isinstance(found, list):
             if not found:
                 return ABSENT
@@ -120,3 +117,11 @@ def _evaluated(evaluate: Any) -> Getter:
         return found or None
 
     return get
+
+
+def _result(evaluate: Any, node: XmlElement) -> Any:
+    """Evaluate an XPath.  Raises InvalidValue."""
+    try:
+        return evaluate(node.element)
+    except etree.XPathError as error:
+        raise InvalidValue(f"the path cannot be evaluated: {error}") from None
