@@ -92,11 +92,9 @@ as $$
             -- how rows can be found: by all unique fields and the id, or by one unique field alone
             jsonb_build_array(jsonb_build_object('by', '', 'sole', null, 'compared', jsonb_agg(c.s order by c.ordinal)))
                 || coalesce(jsonb_agg(
-                    c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (
-                        -- equal durations may differ
-                        select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name or c.type = 'interval'
-                    )) order by c.ordinal
-                ) filter (where c.is_unique), '[]') as ways,
+                    c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (  -- equal durations may differ
+                        select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name or c.type = 'interval'))
+                    order by c.ordinal) filter (where c.is_unique), '[]') as ways,
             -- what two records may not have in common
             '[{"key": "target", "unique": false}]'
                 || coalesce(jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique), '[]') as claims
