@@ -14,7 +14,7 @@ create function bds_feed.lookup_kind(lookup text)
     language sql
     immutable
     return case
-        when lookup ~ '^[0-9]+$' then 'id'
+        when lookup ~ '^-?[0-9]+$' then 'id'
         when strpos(lookup, ':') > 0 then split_part(lookup, ':', 1)
         when lookup is not null then ''
     end;
@@ -24,12 +24,19 @@ create function bds_feed.lookup_value(lookup text)
     returns text
     language sql
     immutable
-    return case when lookup ~ '^[0-9]+$' then lookup else substr(lookup, strpos(lookup, ':') + 1) end;
+    return case when lookup ~ '^-?[0-9]+$' then lookup else substr(lookup, strpos(lookup, ':') + 1) end;
 comment on function bds_feed.lookup_value(text) is 'The value of a lookup: X of code:X, 12 of 12';
 
 create function bds_feed.lookup_id(lookup text)
     returns bigint
     language sql
     immutable
-    return case when lookup ~ '^(id:)?[0-9]{1,18}$' then ltrim(lookup, 'id:')::bigint end;
+    return case
+        when lookup ~ '^(id:)?-?[0-9]{1,18}$' then ltrim(lookup, 'id:')::bigint
+        -- of 19 digits only some are a bigint; pg_input_is_valid is not immutable, and nothing would be inlined
+        when lookup ~ '^(id:)?-?[0-9]{19}$' then case
+            when ltrim(lookup, 'id:')::numeric between -9223372036854775808 and 9223372036854775807
+                then ltrim(lookup, 'id:')::bigint
+        end
+    end;
 comment on function bds_feed.lookup_id(text) is 'The id in a lookup of kind id; null for another, and for what is not an id';

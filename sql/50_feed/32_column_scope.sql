@@ -14,10 +14,10 @@
 --     cleared      (null)::numeric(19,4)             what null makes of it: the default of a column that is required
 --     is_constant  true                              cleared is the same at any time
 --     gives        'price' = any ($2)                some record has it
---     stored       t.price                           of an enum t.mood::text, as temporary tables have it; found: "by_price".price;
---                                                    listed: r.price
+--     stored       t.price                           of an enum t.mood::text, as temporary tables have it; found: "by_price".price
 --     written      case when s.price is null then t.price when s.price = e'\x01' then null else ... end    what is to be stored
---     is_stored    {written} is not distinct from {stored}; is_changed: of v.price and v."stored price"
+--     is_stored    {written} is not distinct from {stored}; is_changed: of v.price and v."stored price";
+--                                                    is_listed: of i."=price" and r.price
 --     mass         the same                          of a mass update, where a new row has no default
 --     linked       the same                          of a row without unique fields, which is compared as a whole
 --     typed        d.price                           with the type of the table's column
@@ -260,7 +260,9 @@ create function bds_feed.compared_scope(c bds.import_columns, stored text, writt
     return jsonb_build_object(
         'is_stored', bds_feed.compared(c, written, 'is not distinct from', stored),
         'is_changed', bds_feed.compared(
-            c, format('v.%I', (c).column_name), 'is distinct from', format('v.%I', 'stored ' || (c).column_name))
+            c, format('v.%I', (c).column_name), 'is distinct from', format('v.%I', 'stored ' || (c).column_name)),
+        'is_listed', bds_feed.compared(
+            c, format('i.%I', '=' || (c).column_name), 'is not distinct from', bds_feed.present(c, 'r'))
     );
 comment on function bds_feed.compared_scope(bds.import_columns, text, text) is
     'The holes of templates for whether a column changes';
@@ -283,7 +285,7 @@ as $$
             when c.is_parent then 'true'
             else format('%L = any ($2)', c.name) || case when c.is_unique then ' or ''@id'' = any ($2)' else '' end
         end,
-        'stored', s.stored, 'found', bds_feed.present(c, format('"by_%s"', c.name)), 'listed', bds_feed.present(c, 'r'),
+        'stored', s.stored, 'found', bds_feed.present(c, format('"by_%s"', c.name)),
         'mass', bds_feed.written_value(c, s.stored, 'null::' || c.base_type),
         'written', s.written,
         'linked', case

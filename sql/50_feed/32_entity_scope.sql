@@ -83,6 +83,7 @@ as $$
             jsonb_agg(c.s order by c.ordinal) filter (where c.s -> 'is_altered' = 'true') as altered,
             jsonb_agg(c.s order by c.ordinal) filter (where c.required) as required,
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique) as keys,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique and c.sql_type <> 'text') as checked_keys,
             jsonb_agg(c.s order by c.ordinal) filter (where not c.is_parent) as links,
             jsonb_agg(c.s order by c.ordinal) filter (where not c.is_parent and c.s -> 'tells' = 'true') as telling,
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_parent) as upward,
@@ -91,9 +92,9 @@ as $$
             -- how rows can be found: by all unique fields and the id, or by one unique field alone
             jsonb_build_array(jsonb_build_object('by', '', 'sole', null, 'compared', jsonb_agg(c.s order by c.ordinal)))
                 || coalesce(jsonb_agg(
-                    c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (
-                        select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name)) order by c.ordinal
-                ) filter (where c.is_unique), '[]') as ways,
+                    c.s || jsonb_build_object('by', '_by_' || c.name, 'sole', c.name, 'compared', (  -- equal durations may differ
+                        select jsonb_agg(o.s order by o.ordinal) from c o where o.name <> c.name or c.type = 'interval'))
+                    order by c.ordinal) filter (where c.is_unique), '[]') as ways,
             -- what two records may not have in common
             '[{"key": "target", "unique": false}]'
                 || coalesce(jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique), '[]') as claims

@@ -97,6 +97,14 @@ begin
         where (m.id_kind <> all ({kinds:L}) or m.id_kind = 'id' and m.is_new or m.is_ambiguous) and v.is_wrong;
     end if;
     if '@id' = any ($2) then
+        {each checked_keys}
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)  -- no row can have what is no value of the field
+        select '{entity}', m.ordinal, 'id', 'invalid_value',
+            format('expected %s, got %L', {expected:L}, left(bds_feed.staged_text(m.id), 100))
+        from pg_temp."map_{entity}" m
+        cross join lateral (select bds_feed.lookup_value(m.id)) as l (value)
+        where m.is_new and m.id_kind = '{name}' and m.operation in ('create', 'upsert') and ({named}) is null;
+        {end checked_keys}
         -- a record without a lookup of its own matches the row with its value; only others can have the value of another row
         {each keys}
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)

@@ -89,7 +89,7 @@ left join (
 -- + 0: both sides are sorted by parent, and a merge would compare each item of a parent with all of its rows
 ) r on r.{parent_column:I} + 0 = i."@home" and r."@nth" = i."@nth"
     {each links}
-    and (i."{name}" is null or i."={column}" is not distinct from {listed})
+    and (i."{name}" is null or {is_listed})
     {end links}
 left join pg_temp."named_{entity}" n on '@id' = any ($2) and n.ordinal = i."@ordinal"$sql$),
 

@@ -82,7 +82,8 @@ begin
             {end keys}
         ) as v (field, is_wrong)
         where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
-            select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and e.field = v.field
+            select from pg_temp.feed_errors e
+            where e.entity = '{entity}' and e.ordinal = m.ordinal and e.field in ('id', v.field)
         );
     end if;
     {end has_keys}

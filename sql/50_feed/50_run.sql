@@ -132,6 +132,9 @@ begin
         end loop;
     end if;
     perform bds_feed.delete_rows(import);
+    for this in select f.name from pg_temp.feed_entities f where f.deletes > 0 and not bds_feed.is_undo(import) loop
+        execute format('select bds_import.%I()', 'count_missing_' || this.name);
+    end loop;
 end
 $$;
 comment on function bds_feed.apply(bds.imports) is

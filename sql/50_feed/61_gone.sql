@@ -32,16 +32,14 @@ begin
             problem := true;
         end;
     end loop;
-    delete from pg_temp.feed_gone g  -- a row belongs to its first record
-    using (
-        select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
-        from pg_temp.feed_gone o where o.entity = '{entity}' and o.kind = 'record'
-    ) o
-    where o.n > 1 and g.ctid = o.ctid;
     if problem then
         perform bds_import."keep_{entity}"(import);
     end if;
-    update pg_temp.feed_entities f  -- rows that do not exist
+end$sql$),
+
+('count_missing_{entity}()', null, 'void', 'counts the deletes of rows that do not exist; to be called after all deletes', $sql$
+begin
+    update pg_temp.feed_entities f
     set unchanged = f.unchanged + m.rows
     from (select count(*) as rows from pg_temp."map_{entity}" o where o.phase = 3 and o.is_new and not o.failed) m
     where f.name = '{entity}';
@@ -73,9 +71,11 @@ begin
     if exists (
         select from pg_temp.feed_entities f
         where f.name = '{entity}' and f.failed > 0 and (f.failed = f.rows or exists (
-            select from pg_temp."map_{entity}" m join pg_temp.feed_errors e on e.entity = '{entity}' and e.ordinal = m.ordinal
+            select from pg_temp."map_{entity}" m
+            left join pg_temp.feed_errors e on e.entity = '{entity}' and e.ordinal = m.ordinal
             where m.failed and (
-                e.code = 'lookup_ambiguous'
+                m.target is null and not m.is_new  -- of a condition
+                or e.code = 'lookup_ambiguous'
                 or m.is_new and (e.field = any ({kinds:L}) or true{each keys} and m.{key:I} is null{end keys})
             )
         ))
@@ -88,8 +88,17 @@ begin
         insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
         select '{entity}', t.id, 'collection', '{entity}', t.id
         from {table} t
-        where t.company_id = $1 and not exists (select from pg_temp."map_{entity}" m where m.target = t.id);
+        where t.company_id = $1 and not exists (select from pg_temp."map_{entity}" m where m.target = t.id)
+            -- the rows of a mass delete are in the feed, too
+            and not exists (select from pg_temp.feed_gone g where g.entity = '{entity}' and g.kind = 'record' and g.id = t.id);
     end if;
+end$sql$),
+
+('spare_{entity}()', null, 'void', 'takes the rows of mass updates, which the document has, out of feed_gone', $sql$
+begin
+    delete from pg_temp.feed_gone g
+    where g.entity = '{entity}' and g.kind in ('array', 'collection')
+        and exists (select from pg_temp."diff_{entity}" d where d.id = g.id);
 end$sql$),
 
 ('keep_{entity}(import bds.imports)', null, 'void',
@@ -116,7 +125,8 @@ declare
     this record;
 begin
     for this in
-        select f.name, f.deletes > 0 as has_deletes, e.children, f.name = any (import.remove_all) as is_whole
+        select f.name, f.deletes > 0 as has_deletes, f.updates > 0 as has_updates, e.children,
+            f.name = any (import.remove_all) as is_whole
         from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name order by f.rank
     loop
         if this.has_deletes then
@@ -129,6 +139,9 @@ begin
         if this.is_whole then
             perform bds_feed.show_progress(import, 'removing', this.name);
             execute format('select bds_import.%I($1)', 'find_absent_' || this.name) using import.company_id;
+        end if;
+        if this.has_updates then  -- the entity comes after its parent, and its arrays
+            execute format('select bds_import.%I()', 'spare_' || this.name);
         end if;
     end loop;
     if exists (select from pg_temp.feed_gone) then

@@ -191,6 +191,13 @@ def test_a_failed_delete_fails_the_deletes_of_its_batch_and_no_upsert(shop: Feed
     assert report["state"] == "partial"
 
 
+def test_a_delete_of_nothing_in_a_failed_batch_counts_once(shop: Feed) -> None:
+    deletes = [{"code": code, "@operation": "delete"} for code in ("NONE", "A")]
+    assert counts(shop.send({"products": deletes})) == {"products": {"failed": 2}}
+    assert counts(shop.send({"@atomic": False, "products": deletes})) == {"products": {"unchanged": 1, "failed": 1}}
+    assert shop.good(products=deletes[:1]) == {"products": {"unchanged": 1}}
+
+
 def test_all_or_nothing_includes_deletes(shop: Feed) -> None:
     before, log = shop.stored(), shop.log()
     report = shop.send({"@atomic": True, "products": [{"@operation": "delete", "code": "A"}, {"code": "B", "name": "new"}]})
@@ -304,6 +311,19 @@ def test_a_mass_delete_keeps_only_rows_in_use(shop: Feed) -> None:
     assert errors(report) == [("products[0]", "in_use")] and codes(shop) == "AB"
 
 
+def test_a_row_of_a_mass_delete_that_fails_is_deleted_by_the_next_record_that_names_it(shop: Feed) -> None:
+    report = shop.send({
+        "@atomic": False,
+        "products": [{"@operation": "delete", "@where": "code IN ('A', 'C')"}, {"@operation": "delete", "code": "C"},
+                     {"@operation": "delete", "@where": "code IN ('B', 'D')"}, {"@operation": "delete", "@where": "code IN ('B', 'C')"}],
+    })  # fmt: skip
+    assert errors(report) == [("products[0]", "in_use"), ("products[2]", "in_use"), ("products[3]", "in_use")]
+    assert counts(report) == {"products": {"deleted": 1, "failed": 3}}
+    assert codes(shop) == "ABD"
+    again = [{"@operation": "delete", "@where": "code = 'D'"}, {"@operation": "delete", "code": "D"}]
+    assert shop.good(products=again) == {"products": {"deleted": 1}}
+
+
 def test_a_condition_never_matches_rows_of_another_company(shop: Feed, companies: Any) -> None:
     other = companies()
     other.good(products=[{"code": "A", "name": "theirs"}])
@@ -340,6 +360,35 @@ def test_nothing_is_removed_without_remove_all(shop: Feed, value: Any) -> None:
 
 def test_remove_all_of_an_empty_collection_removes_every_row(shop: Feed) -> None:
     assert shop.good({"orders": [], "orders@removeAll": True}) == {"orders": {"deleted": 1}, "orderItems": {"deleted": 2}}
+
+
+def test_rows_that_a_condition_names_are_not_removed(shop: Feed) -> None:
+    update = {"@operation": "update", "@where": "code IN ('B', 'C')", "name": "w"}
+    shop.good({"orders": [], "orders@removeAll": True, "products": [{"code": "A"}, update], "products@removeAll": True})
+    assert codes(shop) == "ABC"
+    shop.good({"products": [update], "products@removeAll": True})
+    assert shop.rows("products", "code", "name", order="code") == [("B", "w"), ("C", "w")]
+
+
+def test_a_failed_condition_protects_every_row(shop: Feed) -> None:
+    update = {"@operation": "update", "@where": "code IN ('C', 'D')", "code": "X"}
+    report = shop.send({"@atomic": False, "products": [{"code": "A"}, update], "products@removeAll": True})
+    assert errors(report) == [("products[1].code", "duplicate_record")]
+    assert codes(shop) == "ABCD"
+
+
+def test_a_row_of_a_mass_delete_that_fails_is_not_removed(shop: Feed) -> None:
+    delete = {"@operation": "delete", "@where": "code IN ('A', 'C')"}
+    report = shop.send({"@atomic": False, "products": [{"code": "B"}, delete], "products@removeAll": True})
+    assert errors(report) == [("products[1]", "in_use")]
+    assert codes(shop) == "ABC"
+
+
+def test_an_array_keeps_children_that_a_condition_names(shop: Feed) -> None:
+    shop.good(products=[{"code": "A", "variants": [{"code": c, "name": c} for c in "XYZ"]}])
+    update = {"@operation": "update", "@where": "code = 'Y'", "name": "w"}
+    shop.good({"products": [{"code": "A", "variants": [{"code": "X"}]}], "productVariants": [update]})
+    assert codes(shop, "productVariants") == "XY"
 
 
 def test_rows_in_use_are_not_removed(shop: Feed) -> None:

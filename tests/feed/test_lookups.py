@@ -48,6 +48,26 @@ def test_a_lookup_finds_a_row_by_its_new_name(feed: Feed) -> None:
     assert feed.rows("products", "categoryId") == [(ids["A"],)]
 
 
+@pytest.mark.parametrize("id", [-5, 1234567890123456789, -9223372036854775807, 9223372036854775807])
+def test_any_id_is_a_lookup(feed: Feed, id: int) -> None:
+    feed.write("insert into data.units (company_id, id, code, name) values (%s, %s, 'U', 'u')", feed.company, id)
+    for n, lookup in enumerate((id, str(id), f"id:{id}")):
+        feed.good(units=[{"id": lookup, "name": f"n{n}"}], products=[{"code": f"P{n}", "name": "p", "unit": lookup}])
+        assert feed.rows("units", "id", "name") == [(id, f"n{n}")]
+    assert feed.rows("products", "unitId") == [(id,)] * 3
+    assert feed.good(units=[{"@operation": "update", "@where": f"id = {id}", "name": "w"}]) == {"units": {"updated": 1}}
+    feed.good(products=[], **{"products@removeAll": True})
+    assert feed.good(units=[{"@operation": "delete", "id": id}]) == {"units": {"deleted": 1}}
+
+
+@pytest.mark.parametrize("id", ["9223372036854775808", "-9223372036854775809", "id:12345678901234567890", "--5", "-"])
+def test_what_is_no_id_names_nothing(feed: Feed, id: str) -> None:
+    report = feed.send({"@atomic": False, "units": [{"id": id, "name": "n"}], "categories": [{"code": "C", "name": "c", "parent": id}]})
+    kind = "not_found" if id.strip("-id:") else "invalid_value"
+    kind = "invalid_value" if id in ("--5", "-") else kind
+    assert errors(report) == [("units[0].id", kind), ("categories[0].parent", "lookup_not_found" if kind == "not_found" else kind)]
+
+
 CASCADES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     # document, (path, code) of its errors
     ({"categories": [{"code": "A"}], "products": [{"code": "P", "name": "p", "category": "code:A"}]},

@@ -37,14 +37,23 @@ create table data.long ({ROW}, code text not null, preferred_supplier_a_id bigin
     foreign key (company_id, preferred_supplier_b_id) references data.labels (company_id, id));
 create domain data.span as interval;
 create table data.terms ({ROW}, code text not null, notice data.span, unique (company_id, code));
+create type data.level as enum ('low', 'high');
+create table data.typed ({ROW}, day date, number int, sku varchar(3), level data.level, name text, unique (company_id, day),
+    unique (company_id, number), unique (company_id, sku), unique (company_id, level));
+create table data.dated ({ROW}, day date not null, name text, unique (company_id, day));
+create table data.spans ({ROW}, span interval, unique (company_id, span));
 create table data.boxes ({ROW}, code text not null, unique (company_id, code));
+create table data.turns ({ROW}, box_id bigint not null, span interval,
+    foreign key (company_id, box_id) references data.boxes (company_id, id) on delete cascade);
 create table data.slips ({ROW}, note text, box_id bigint not null,
     foreign key (company_id, box_id) references data.boxes (company_id, id) on delete cascade);
 create table data.cards ({ROW}, mark varchar(5), is_open boolean, day date, amount numeric(9,2), count int, box_id bigint not null,
     foreign key (company_id, box_id) references data.boxes (company_id, id) on delete cascade);
+select bds.register('data.typed', singular => 'oneTyped'), bds.register('data.dated', singular => 'oneDated'),
+    bds.register('data.spans'), bds.register('data.boxes'), bds.register('data.turns', parent => 'box_id');
 select bds.register('data.labels'), bds.register('data.sizes'), bds.register('data.days'), bds.register('data.uses'),
     bds.register('data.ratios'), bds.register('data.guarded'), bds.register('data.long', entity => '{LONG}'),
-    bds.register('data.terms'), bds.register('data.boxes'), bds.register('data.slips', parent => 'box_id'), bds.register('data.cards', parent => 'box_id');
+    bds.register('data.terms'), bds.register('data.slips', parent => 'box_id'), bds.register('data.cards', parent => 'box_id');
 """
 
 
@@ -88,6 +97,32 @@ def test_durations_that_are_equal_and_read_differently_are_written(stock: Feed, 
         assert stock.good(terms=[key | {"notice": notice}]) == {"terms": {"updated": 1}}
         assert stock.ask("select notice::text from data.terms order by id") == [(stored,), (None,)]
         assert stock.good(terms=[key | {"notice": notice}]) == {"terms": {"unchanged": 1}}
+
+
+def test_a_line_and_a_unique_field_take_a_duration_that_is_equal_and_read_differently(stock: Feed) -> None:
+    for first, span, stored in ((True, "P30D", "30 days"), (False, "P1M", "1 mon"), (False, "PT720H", "720:00:00")):
+        document = {"boxes": [{"code": "B", "turns": [{"span": span}]}], "spans": [{"span": span}]}
+        counts = stock.good(document)
+        assert (counts["turns"], counts["spans"]) == (({"created": 1}, {"created": 1}) if first else ({"updated": 1}, {"updated": 1}))
+        assert stock.ask("select t.span::text, s.span::text from data.turns t, data.spans s") == [(stored, stored)]
+        assert stock.good(document) == {"boxes": {"unchanged": 1}, "turns": {"unchanged": 1}, "spans": {"unchanged": 1}}
+
+
+@pytest.mark.parametrize("operation", ["create", "upsert"])
+def test_a_lookup_that_is_no_value_of_its_field_creates_nothing(stock: Feed, operation: str) -> None:
+    wrong = ["day:2026-1-1x", "number:12a", "sku:LONG", "level:middle"]
+    document = {
+        "@atomic": False,
+        "typed": [*({"id": lookup, "name": "a", "@operation": operation} for lookup in wrong), {"id": "sku:OK"}],
+        "dated": [{"id": "day:x", "name": "a"}, {"id": "day:x", "day": "2026-01-01"}],
+    }
+    report = stock.send(document)
+    assert errors(report) == [
+        *((f"typed[{n}].id", "invalid_value") for n in range(4)), ("dated[0].id", "invalid_value"), ("dated[1].id", "invalid_value"),
+    ]  # fmt: skip
+    assert report["errors"][0]["message"] == "expected a date such as 2026-11-20, got 'day:2026-1-1x'"
+    assert stock.rows("typed", "sku") == [("OK",)]
+    assert stock.rows("dated", "day") == []
 
 
 def test_a_check_that_raises_fails_only_its_record(stock: Feed) -> None:

@@ -111,7 +111,7 @@ REFUSED = [
     ("products", "category", '{"code": "C"}', "invalid_value"),
     ("products", "category", "true", "invalid_value"),
     ("products", "category", "1.5", "invalid_value"),
-    ("products", "category", "-1", "invalid_value"),
+    ("products", "category", "-1", "lookup_not_found"),
     ("products", "category", '"code:none"', "lookup_not_found"),
     ("products", "category", "999999999", "lookup_not_found"),
     ("products", "categoryId", "999999999", "lookup_not_found"),

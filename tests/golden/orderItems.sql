@@ -1802,6 +1802,14 @@ left join lateral (
     where a.is_suspect and w.is_wrong order by w.n limit 1
 ) p on a.action is not null
 
+bds_import."count_missing_orderItems"() returns void language plpgsql
+begin
+    update pg_temp.feed_entities f
+    set unchanged = f.unchanged + m.rows
+    from (select count(*) as rows from pg_temp."map_orderItems" o where o.phase = 3 and o.is_new and not o.failed) m
+    where f.name = 'orderItems';
+end
+
 bds_import."count_orderItems"() returns void language plpgsql
 begin
     if exists (select from pg_temp.feed_errors) then
@@ -1913,9 +1921,11 @@ begin
     if exists (
         select from pg_temp.feed_entities f
         where f.name = 'orderItems' and f.failed > 0 and (f.failed = f.rows or exists (
-            select from pg_temp."map_orderItems" m join pg_temp.feed_errors e on e.entity = 'orderItems' and e.ordinal = m.ordinal
+            select from pg_temp."map_orderItems" m
+            left join pg_temp.feed_errors e on e.entity = 'orderItems' and e.ordinal = m.ordinal
             where m.failed and (
-                e.code = 'lookup_ambiguous'
+                m.target is null and not m.is_new  -- of a condition
+                or e.code = 'lookup_ambiguous'
                 or m.is_new and (e.field = any ('{id}') or true)
             )
         ))
@@ -1928,7 +1938,9 @@ begin
         insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
         select 'orderItems', t.id, 'collection', 'orderItems', t.id
         from data.order_items t
-        where t.company_id = $1 and not exists (select from pg_temp."map_orderItems" m where m.target = t.id);
+        where t.company_id = $1 and not exists (select from pg_temp."map_orderItems" m where m.target = t.id)
+            -- the rows of a mass delete are in the feed, too
+            and not exists (select from pg_temp.feed_gone g where g.entity = 'orderItems' and g.kind = 'record' and g.id = t.id);
     end if;
 end
 
@@ -1957,19 +1969,9 @@ begin
             problem := true;
         end;
     end loop;
-    delete from pg_temp.feed_gone g  -- a row belongs to its first record
-    using (
-        select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
-        from pg_temp.feed_gone o where o.entity = 'orderItems' and o.kind = 'record'
-    ) o
-    where o.n > 1 and g.ctid = o.ctid;
     if problem then
         perform bds_import."keep_orderItems"(import);
     end if;
-    update pg_temp.feed_entities f  -- rows that do not exist
-    set unchanged = f.unchanged + m.rows
-    from (select count(*) as rows from pg_temp."map_orderItems" o where o.phase = 3 and o.is_new and not o.failed) m
-    where f.name = 'orderItems';
 end
 
 bds_import."find_removed_orderItems"(text) returns void language plpgsql
@@ -2613,6 +2615,13 @@ begin
         from pg_temp.revert_waits o where o.entity = 'orderItems' group by o.n having bool_or(o.is_alone) = $1
     ) w
     where w.n = d."@ordinal";
+end
+
+bds_import."spare_orderItems"() returns void language plpgsql
+begin
+    delete from pg_temp.feed_gone g
+    where g.entity = 'orderItems' and g.kind in ('array', 'collection')
+        and exists (select from pg_temp."diff_orderItems" d where d.id = g.id);
 end
 
 bds_import."stage_orderItems"(jsonb) returns void language plpgsql

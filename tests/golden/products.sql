@@ -1742,7 +1742,8 @@ begin
 ,             ('barcode', m.key_barcode is distinct from l.value)
         ) as v (field, is_wrong)
         where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
-            select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.field = v.field
+            select from pg_temp.feed_errors e
+            where e.entity = 'products' and e.ordinal = m.ordinal and e.field in ('id', v.field)
         );
     end if;
 end
@@ -1902,6 +1903,14 @@ left join lateral (
     where a.is_suspect and w.is_wrong order by w.n limit 1
 ) p on a.action is not null
 
+bds_import.count_missing_products() returns void language plpgsql
+begin
+    update pg_temp.feed_entities f
+    set unchanged = f.unchanged + m.rows
+    from (select count(*) as rows from pg_temp."map_products" o where o.phase = 3 and o.is_new and not o.failed) m
+    where f.name = 'products';
+end
+
 bds_import.count_products() returns void language plpgsql
 begin
     if exists (select from pg_temp.feed_errors) then
@@ -2028,9 +2037,11 @@ begin
     if exists (
         select from pg_temp.feed_entities f
         where f.name = 'products' and f.failed > 0 and (f.failed = f.rows or exists (
-            select from pg_temp."map_products" m join pg_temp.feed_errors e on e.entity = 'products' and e.ordinal = m.ordinal
+            select from pg_temp."map_products" m
+            left join pg_temp.feed_errors e on e.entity = 'products' and e.ordinal = m.ordinal
             where m.failed and (
-                e.code = 'lookup_ambiguous'
+                m.target is null and not m.is_new  -- of a condition
+                or e.code = 'lookup_ambiguous'
                 or m.is_new and (e.field = any ('{id,code,barcode}') or true and m.key_code is null and m.key_barcode is null)
             )
         ))
@@ -2043,7 +2054,9 @@ begin
         insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
         select 'products', t.id, 'collection', 'products', t.id
         from data.products t
-        where t.company_id = $1 and not exists (select from pg_temp."map_products" m where m.target = t.id);
+        where t.company_id = $1 and not exists (select from pg_temp."map_products" m where m.target = t.id)
+            -- the rows of a mass delete are in the feed, too
+            and not exists (select from pg_temp.feed_gone g where g.entity = 'products' and g.kind = 'record' and g.id = t.id);
     end if;
 end
 
@@ -2072,19 +2085,9 @@ begin
             problem := true;
         end;
     end loop;
-    delete from pg_temp.feed_gone g  -- a row belongs to its first record
-    using (
-        select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
-        from pg_temp.feed_gone o where o.entity = 'products' and o.kind = 'record'
-    ) o
-    where o.n > 1 and g.ctid = o.ctid;
     if problem then
         perform bds_import."keep_products"(import);
     end if;
-    update pg_temp.feed_entities f  -- rows that do not exist
-    set unchanged = f.unchanged + m.rows
-    from (select count(*) as rows from pg_temp."map_products" o where o.phase = 3 and o.is_new and not o.failed) m
-    where f.name = 'products';
 end
 
 bds_import.find_removed_products(text) returns void language plpgsql
@@ -2726,6 +2729,13 @@ begin
         from pg_temp.revert_waits o where o.entity = 'products' group by o.n having bool_or(o.is_alone) = $1
     ) w
     where w.n = d."@ordinal";
+end
+
+bds_import.spare_products() returns void language plpgsql
+begin
+    delete from pg_temp.feed_gone g
+    where g.entity = 'products' and g.kind in ('array', 'collection')
+        and exists (select from pg_temp."diff_products" d where d.id = g.id);
 end
 
 bds_import.stage_products(jsonb) returns void language plpgsql

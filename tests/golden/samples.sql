@@ -2566,7 +2566,8 @@ begin
             ('code', m.key_code is distinct from l.value)
         ) as v (field, is_wrong)
         where m.is_new and m.id_kind = v.field and m.operation in ('create', 'upsert') and v.is_wrong and not exists (
-            select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.field = v.field
+            select from pg_temp.feed_errors e
+            where e.entity = 'samples' and e.ordinal = m.ordinal and e.field in ('id', v.field)
         );
     end if;
 end
@@ -2740,6 +2741,14 @@ left join lateral (
     where a.is_suspect and w.is_wrong order by w.n limit 1
 ) p on a.action is not null
 
+bds_import.count_missing_samples() returns void language plpgsql
+begin
+    update pg_temp.feed_entities f
+    set unchanged = f.unchanged + m.rows
+    from (select count(*) as rows from pg_temp."map_samples" o where o.phase = 3 and o.is_new and not o.failed) m
+    where f.name = 'samples';
+end
+
 bds_import.count_samples() returns void language plpgsql
 begin
     if exists (select from pg_temp.feed_errors) then
@@ -2876,9 +2885,11 @@ begin
     if exists (
         select from pg_temp.feed_entities f
         where f.name = 'samples' and f.failed > 0 and (f.failed = f.rows or exists (
-            select from pg_temp."map_samples" m join pg_temp.feed_errors e on e.entity = 'samples' and e.ordinal = m.ordinal
+            select from pg_temp."map_samples" m
+            left join pg_temp.feed_errors e on e.entity = 'samples' and e.ordinal = m.ordinal
             where m.failed and (
-                e.code = 'lookup_ambiguous'
+                m.target is null and not m.is_new  -- of a condition
+                or e.code = 'lookup_ambiguous'
                 or m.is_new and (e.field = any ('{id,code}') or true and m.key_code is null)
             )
         ))
@@ -2891,7 +2902,9 @@ begin
         insert into pg_temp.feed_gone (entity, id, kind, cause, ticket)
         select 'samples', t.id, 'collection', 'samples', t.id
         from data.samples t
-        where t.company_id = $1 and not exists (select from pg_temp."map_samples" m where m.target = t.id);
+        where t.company_id = $1 and not exists (select from pg_temp."map_samples" m where m.target = t.id)
+            -- the rows of a mass delete are in the feed, too
+            and not exists (select from pg_temp.feed_gone g where g.entity = 'samples' and g.kind = 'record' and g.id = t.id);
     end if;
 end
 
@@ -2920,19 +2933,9 @@ begin
             problem := true;
         end;
     end loop;
-    delete from pg_temp.feed_gone g  -- a row belongs to its first record
-    using (
-        select o.ctid, row_number() over (partition by o.id order by o.ticket) as n
-        from pg_temp.feed_gone o where o.entity = 'samples' and o.kind = 'record'
-    ) o
-    where o.n > 1 and g.ctid = o.ctid;
     if problem then
         perform bds_import."keep_samples"(import);
     end if;
-    update pg_temp.feed_entities f  -- rows that do not exist
-    set unchanged = f.unchanged + m.rows
-    from (select count(*) as rows from pg_temp."map_samples" o where o.phase = 3 and o.is_new and not o.failed) m
-    where f.name = 'samples';
 end
 
 bds_import.find_removed_samples(text) returns void language plpgsql
@@ -3582,6 +3585,13 @@ begin
         from pg_temp.revert_waits o where o.entity = 'samples' group by o.n having bool_or(o.is_alone) = $1
     ) w
     where w.n = d."@ordinal";
+end
+
+bds_import.spare_samples() returns void language plpgsql
+begin
+    delete from pg_temp.feed_gone g
+    where g.entity = 'samples' and g.kind in ('array', 'collection')
+        and exists (select from pg_temp."diff_samples" d where d.id = g.id);
 end
 
 bds_import.stage_samples(jsonb) returns void language plpgsql
