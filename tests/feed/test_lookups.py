@@ -62,7 +62,9 @@ def test_any_id_is_a_lookup(feed: Feed, id: int) -> None:
 
 @pytest.mark.parametrize("id", ["9223372036854775808", "-9223372036854775809", "id:12345678901234567890", "--5", "-"])
 def test_what_is_no_id_names_nothing(feed: Feed, id: str) -> None:
-    report = feed.send({"@atomic": False, "units": [{"id": id, "name": "n"}], "categories": [{"code": "C", "name": "c", "parent": id}]})
+    report = feed.send(
+        {"@atomic": False, "units": [{"id": id, "name": "n"}], "categories": [{"code": "C", "name": "c", "parent": id}]}
+    )
     kind = "not_found" if id.strip("-id:") else "invalid_value"
     kind = "invalid_value" if id in ("--5", "-") else kind
     assert errors(report) == [("units[0].id", kind), ("categories[0].parent", "lookup_not_found" if kind == "not_found" else kind)]

@@ -103,7 +103,9 @@ def test_a_line_and_a_unique_field_take_a_duration_that_is_equal_and_read_differ
     for first, span, stored in ((True, "P30D", "30 days"), (False, "P1M", "1 mon"), (False, "PT720H", "720:00:00")):
         document = {"boxes": [{"code": "B", "turns": [{"span": span}]}], "spans": [{"span": span}]}
         counts = stock.good(document)
-        assert (counts["turns"], counts["spans"]) == (({"created": 1}, {"created": 1}) if first else ({"updated": 1}, {"updated": 1}))
+        assert (counts["turns"], counts["spans"]) == (
+            ({"created": 1}, {"created": 1}) if first else ({"updated": 1}, {"updated": 1})
+        )
         assert stock.ask("select t.span::text, s.span::text from data.turns t, data.spans s") == [(stored, stored)]
         assert stock.good(document) == {"boxes": {"unchanged": 1}, "turns": {"unchanged": 1}, "spans": {"unchanged": 1}}
 

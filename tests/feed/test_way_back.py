@@ -116,7 +116,12 @@ def test_children_that_came_and_went_in_between_are_not_brought_along(feed: Feed
 @pytest.mark.parametrize("id", [-5, 1234567890123456789])
 @pytest.mark.parametrize("form", ["units/{id}", "units/id:{id}"])
 def test_a_row_is_named_by_any_id(feed: Feed, id: int, form: str) -> None:
-    feed.write("insert into data.units (company_id, id, code, name) values (%s, %s, 'U', 'u'), (%s, 7, 'V', 'v')", feed.company, id, feed.company)
+    feed.write(
+        "insert into data.units (company_id, id, code, name) values (%s, %s, 'U', 'u'), (%s, 7, 'V', 'v')",
+        feed.company,
+        id,
+        feed.company,
+    )
     then = version(feed)
     act(feed, "ann", "update data.units set name = 'changed' where {own}")
     assert counts(restore(feed, then, rows=[form.format(id=id)])) == {"units": {"updated": 1}}
