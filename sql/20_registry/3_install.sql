@@ -169,6 +169,9 @@ begin
     perform bds_registry.run('grant usage on sequence ' || s || ' to bds_writer, bds_operator')
     from bds_registry.sequence_of(this.table_name) s
     where s is not null;  -- a table may have lost it, and is upgraded like the others
+    -- and evaluate defaults; the owner may use such a sequence elsewhere, so no right is taken
+    perform bds_registry.run('grant usage on sequence ' || s || ' to bds_writer, bds_operator')
+    from bds_registry.other_sequences(this.table_name) s;
 end
 $$;
 comment on function bds_registry.install_policies(bds.entities) is
@@ -221,6 +224,18 @@ begin
     execute format('drop policy if exists every_company on %s', table_name);
     execute format('alter table %s disable row level security', table_name);
     execute format('revoke all on %s from bds_importer, bds_operator, bds_writer', table_name);
+    for made in
+        select s from bds_registry.sequence_of(uninstall_table.table_name) s where s is not null
+        union all
+        select s from bds_registry.other_sequences(uninstall_table.table_name) s
+        where not exists (
+            select from bds.entities e
+            where e.table_name <> uninstall_table.table_name and exists (select from pg_class c where c.oid = e.table_name)
+                and s in (select o from bds_registry.other_sequences(e.table_name) o)
+        )
+    loop
+        execute format('revoke all on sequence %s from bds_importer, bds_operator, bds_writer', made);
+    end loop;
 end
 $$;
 comment on function bds_registry.uninstall_table(regclass) is

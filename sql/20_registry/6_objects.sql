@@ -113,6 +113,30 @@ create function bds_registry.sequence_of(table_name regclass)
     );
 comment on function bds_registry.sequence_of(regclass) is 'The sequence that gives the ids of a table''s rows';
 
+create function bds_registry.other_sequences(table_name regclass)
+    returns setof regclass
+    language sql
+    stable
+as $$
+    select s.seqrelid::regclass
+    from pg_sequence s
+    where s.seqrelid is distinct from bds_registry.sequence_of(table_name)
+        and (
+            exists (  -- of an identity column, or owned by a column
+                select from pg_depend d
+                where d.classid = 'pg_class'::regclass and d.objid = s.seqrelid and d.deptype in ('a', 'i')
+                    and d.refclassid = 'pg_class'::regclass and d.refobjid = table_name
+            )
+            or exists (
+                select from pg_attrdef f join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = f.oid
+                where f.adrelid = table_name and d.refclassid = 'pg_class'::regclass and d.refobjid = s.seqrelid
+            )
+        )
+    order by s.seqrelid;
+$$;
+comment on function bds_registry.other_sequences(regclass) is
+    'The sequences of a table''s other identity columns and of its defaults';
+
 create function bds_registry.table_objects(this bds.entities, out type text, out name text, out definition text)
     returns setof record
     language sql

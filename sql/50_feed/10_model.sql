@@ -3,7 +3,11 @@
 create or replace view bds.import_columns as
 select f.entity, coalesce(n.name, f.name) as name, f.column_name, f.stored as type,
     format_type(a.atttypid, a.atttypmod) as sql_type, f.required,
-    coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(y.typdefaultbin, 0)) as default_expression, f.is_unique, n.target,
+    case
+        when a.attidentity <> '' then format(
+            'nextval(%L)::%s', pg_get_serial_sequence(e.table_name::text, a.attname), format_type(a.atttypid, a.atttypmod))
+        else coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(y.typdefaultbin, 0))
+    end as default_expression, f.is_unique, n.target,
     n.name is not null and n.name = e.parent_navigation as is_parent, f.ordinal,
     case when f.stored = 'enum' then 'text' when y.typtype <> 'd' then format_type(a.atttypid, a.atttypmod) else (
         with recursive under (base, typmod) as (
@@ -30,7 +34,8 @@ comment on column bds.import_columns.column_name is 'The column';
 comment on column bds.import_columns.type is 'The type of the column, as bds_impl.types names it';
 comment on column bds.import_columns.sql_type is 'The type in SQL, with its precision';
 comment on column bds.import_columns.required is 'Whether the column is not null';
-comment on column bds.import_columns.default_expression is 'The default of the column, or of its domain';
+comment on column bds.import_columns.default_expression is
+    'The default of the column or its domain, or of an identity column the next number';
 comment on column bds.import_columns.is_unique is 'Unique within the company, and therefore a kind of lookup';
 comment on column bds.import_columns.target is 'For a reference the entity that it names';
 comment on column bds.import_columns.is_parent is 'Whether the reference is to the parent';

@@ -6,6 +6,7 @@
 --     n, flag      5, 16                             its number, and its bit in a mask of columns
 --     unique       false                             a kind of lookup; key: key_price, the value that is known before it is stored
 --     is_parent    false                             the reference to the parent
+--     is_fixed     false                             generated always as identity: only a new row gets a value
 --     given        s.price                           the staged text; null if it is not given, e'\x01' if it is null
 --     valid        pg_input_is_valid(s.price, ...)   the text is a value of the type; sound: or nothing has to be read
 --     expected     a number that fits numeric(19,4)  in errors
@@ -267,6 +268,15 @@ create function bds_feed.compared_scope(c bds.import_columns, stored text, writt
 comment on function bds_feed.compared_scope(bds.import_columns, text, text) is
     'The holes of templates for whether a column changes';
 
+create function bds_feed.default_scope(c bds.import_columns, this bds_feed.entities)
+    returns jsonb
+    language sql
+    stable
+    return jsonb_build_object('required', (c).required, 'default', bds_feed.default_of(c), 'is_fixed', (
+        select a.attidentity = 'a' from pg_attribute a where a.attrelid = (this).table_name and a.attname = (c).column_name));
+comment on function bds_feed.default_scope(bds.import_columns, bds_feed.entities) is
+    'The holes of templates for what a row gets without a value';
+
 create function bds_feed.column_scope(c bds.import_columns, n bigint, this bds_feed.entities)
     returns jsonb
     language sql
@@ -286,8 +296,7 @@ as $$
             else format('%L = any ($2)', c.name) || case when c.is_unique then ' or ''@id'' = any ($2)' else '' end
         end,
         'stored', s.stored, 'found', bds_feed.present(c, format('"by_%s"', c.name)),
-        'mass', bds_feed.written_value(c, s.stored, 'null::' || c.base_type),
-        'written', s.written,
+        'mass', bds_feed.written_value(c, s.stored, 'null::' || c.base_type), 'written', s.written,
         'linked', case
             when c.target is not null then format('%I.id', 'ref_' || c.name)
             else format($sql$case when %s = e'\x01' then (%s)::%s else %s end$sql$, r.given, r.cleared, c.base_type, r.read)
@@ -312,6 +321,7 @@ as $$
                 'target', c.target, 'value', d.value, 'map', 'map_' || c.target
             ) else bds_feed.typed(c) end
     ) || bds_feed.compared_scope(c, s.stored, s.written) || coalesce(bds_feed.target_scope(c), '{}') || bds_feed.undo_scope(c)
+        || bds_feed.default_scope(c, this)
     from bds_feed.read_value(c) r
     cross join lateral (
         select t.typcategory = 'S' and c.type <> 'enum' from pg_type t where t.oid = c.base_type::regtype

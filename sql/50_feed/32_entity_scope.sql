@@ -82,6 +82,9 @@ as $$
             jsonb_agg(c.s order by c.ordinal) filter (where c.target = c.entity) as inside,
             jsonb_agg(c.s order by c.ordinal) filter (where c.s -> 'is_altered' = 'true') as altered,
             jsonb_agg(c.s order by c.ordinal) filter (where c.required) as required,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.default_expression is not null) as defaulted,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.s -> 'is_fixed' = 'true') as fixed,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.s -> 'is_fixed' <> 'true') as changeable,
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique) as keys,
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique and c.sql_type <> 'text') as checked_keys,
             jsonb_agg(c.s order by c.ordinal) filter (where not c.is_parent) as links,
@@ -110,8 +113,7 @@ as $$
             )
             from c where c.target is not null), 'false'),
         'kinds', this.kinds::text, 'known', array_to_string(this.kinds, ':..., ') || ':...',
-        'any_kind', array_to_string(this.kinds, ' or '),
-        'storage', '{storage}',  -- filled when the table is made
+        'any_kind', array_to_string(this.kinds, ' or '), 'storage', '{storage}',  -- filled when the table is made
         -- a delete uses only what identifies the row; without a unique field all fields identify it
         'only_identifies', format($sql$(s."@operation" is not distinct from 'delete'%s)$sql$,
             case when not this.has_keys then ' and coalesce(s."@id", s."@where") is not null' end),

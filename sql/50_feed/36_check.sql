@@ -103,7 +103,7 @@ begin
 end$sql$),
 
 ('check_rules_{entity}(import bds.imports, first bigint, last bigint)', null, 'void',
-'finds rows of the records from $2 to $3 that would break a check constraint', $sql$
+'finds rows of the records from $2 to $3 that would break a check constraint, or change what the table generates always', $sql$
 begin
     {each rules}
     begin
@@ -121,4 +121,11 @@ begin
         end if;
     end;
     {end rules}
+    {each fixed}
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select '{entity}', d."@ordinal", '{name}', 'invalid_value', 'the table generates it: a row keeps its value'
+    from pg_temp."diff_{entity}" d
+    join {table} t on t.company_id = (select import.company_id) and t.id = d.id
+    where d."@ordinal" between $2 and $3 and not d."@new" and d.{column:I} is distinct from {stored};
+    {end fixed}
 end$sql$);

@@ -40,8 +40,17 @@ begin
     {end linked}
     perform bds_feed.show_progress(import, 'comparing', '{entity}', 2);
     if exists (select from pg_temp."map_{entity}" m where m.phase = 1 and not m.is_same) then
-        insert into pg_temp."diff_{entity}"
-        select * from bds_import."differing_{entity}"(import.company_id, looked.columns, looked.is_valid);
+        begin
+            insert into pg_temp."diff_{entity}"
+            select * from bds_import."differing_{entity}"(import.company_id, looked.columns, looked.is_valid);
+        exception when others then  -- a default may raise
+            if not bds_feed.is_fault_of_rows(import, sqlstate) then
+                raise;
+            end if;
+            perform bds_import."fail_defaults_{entity}"(import);
+            insert into pg_temp."diff_{entity}"
+            select * from bds_import."differing_{entity}"(import.company_id, looked.columns, looked.is_valid);
+        end;
         perform bds_feed.filled(import, 'diff_{entity}');
     end if;
     {if upward}
@@ -49,6 +58,29 @@ begin
     {end upward}
     perform bds_import."check_rules_{entity}"(import, 0, 9223372036854775807);
     perform bds_feed.show_progress(import, 'comparing', '{entity}', 3);
+end$sql$),
+
+('fail_defaults_{entity}(import bds.imports)', null, 'void',
+'fails the records that use a default which raises, and takes them out of the comparison', $sql$
+begin
+    {each defaulted}
+    begin
+        perform {default};
+    exception when others then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
+            raise;
+        end if;
+        with used as (
+            update pg_temp."map_{entity}" m set is_same = true
+            from pg_temp."staged_{entity}" s
+            where s."@ordinal" = m.ordinal and m.phase = 1
+                and (m.is_new and {given} is null or {required} and {given} = e'\x01')
+            returning m.ordinal
+        )
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select '{entity}', u.ordinal, '{name}', 'invalid_value', 'the default of {name} raises an error' from used u;
+    end;
+    {end defaulted}
 end$sql$),
 
 ('differing_{entity}(company text, given text[], is_valid boolean)', null, 'diff_{entity}',
@@ -88,6 +120,7 @@ declare
     "@creates" boolean := exists (select from pg_temp."diff_{entity}" d where d."@new");
     "@changes" boolean := exists (select from pg_temp."diff_{entity}" d where not d."@new");
     "@apart"   boolean := false;
+    "@written" bigint;
 begin
     {each inside}
     "@apart" := "@apart" or "@creates" and "@changes" and exists (
@@ -107,13 +140,37 @@ begin
         ) d
         on {matches}
         {if changes}
-        when matched then update set {each columns|,
-            }{column:I} = case when $5 is null or {field:L} = any ($5) then d.{column:I} else t.{column:I} end{end columns}
+        when matched then update set {each changeable|,
+            }{column:I} = case when $5 is null or {field:L} = any ($5) then d.{column:I} else t.{column:I} end{end changeable}
         {end changes}
         {if creates}
         when not matched and d."@new" then
             insert (company_id, id{each columns}, {column:I}{end columns}) overriding system value
             values ($1, d.id{each columns}, d.{column:I}{end columns}){end creates};
+        {if creates}
+        get diagnostics "@written" = row_count;
+        if $5 is null and "@written" < (
+            select count(*) from pg_temp."diff_{entity}" d where d."@ordinal" between $2 and $3 and {chosen}
+        ) then  -- an update may be left out, because a trigger has taken its change back
+            perform bds_import."require_created_{entity}"($1, $2, $3);
+        end if;
+        {end creates}
     end if;
     {end writes}
+end$sql$),
+
+('require_created_{entity}(company text, first bigint, last bigint)', null, 'void',
+'raises BDF01 with the records from $2 to $3 whose new rows a trigger of the owner has left out', $sql$
+declare
+    problems jsonb := (
+        select jsonb_agg(jsonb_build_object(
+            'entity', '{entity}', 'ordinal', d."@ordinal", 'code', 'invalid_value',
+            'message', 'a trigger keeps the row from being created'))
+        from pg_temp."diff_{entity}" d
+        where d."@new" and d."@ordinal" between $2 and $3
+            and not exists (select from {table} t where t.company_id = (select $1) and t.id = d.id));
+begin
+    if problems is not null then
+        raise exception using errcode = 'BDF01', message = 'a trigger leaves rows out', detail = problems;
+    end if;
 end$sql$);

@@ -167,7 +167,8 @@ exception when others then
     end if;
     raise exception using errcode = 'BDF01', message = 'the database refuses records', detail = (
         select jsonb_agg(
-            jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key') || bds_feed.refusal(p, false)
+            jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key')
+                || coalesce(p #> '{known,0}', bds_feed.refusal(p, false))
                 || case when bds_feed.is_undo(import) and p ->> 'state' = '23505' then '{"code": "conflict"}' else '{}' end::jsonb)
         from unnest(problems) as p);
 end

@@ -187,12 +187,11 @@ declare
     use record;
 begin
     for use in
-        -- The foreign keys that would refuse the delete.  In an undo all of them: a row that the change set did not create keeps
-        -- its references, unless the undo itself changes them.
+        -- All foreign keys of entities, whatever they do on delete: rows that they would delete or change would be in no report.
+        -- In an undo, a row that the change set did not create keeps its references, unless the undo itself changes them.
         select e.name as used, e.table_name as used_table, u.name as user, u.table_name, c.condition, c.leaves
         from bds_feed.entities e
         join pg_constraint k on k.contype = 'f' and k.confrelid = e.table_name
-            and (k.confdeltype in ('a', 'r') or bds_feed.is_undo(import))
         join bds_feed.entities u on u.table_name = k.conrelid
         left join pg_temp.feed_entities f on f.name = u.name and bds_feed.is_undo(import)
         cross join lateral (

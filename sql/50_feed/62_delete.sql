@@ -9,6 +9,7 @@ declare
     detail     text;
     is_undo    boolean := bds_feed.is_undo(import);
     is_guarded boolean := is_undo;
+    kept       jsonb;
 begin
     if not is_undo then
         perform bds_feed.find_gone(import);
@@ -28,8 +29,12 @@ begin
         end if;
         begin
             execute statement using import.company_id, 0, 0;
-            exit;
-        exception when others then
+            kept := case when not is_undo then bds_feed.kept_rows(import) end;
+            exit when kept is null;
+            raise exception using errcode = 'BDF02', message = 'a trigger keeps rows';
+        exception when sqlstate 'BDF02' then  -- the others are deleted when these are taken out
+            perform bds_feed.note_kept(kept);
+        when others then
             get stacked diagnostics detail = pg_exception_detail;
             if not bds_feed.is_fault_of_rows(import, sqlstate) then
                 raise;
@@ -52,6 +57,52 @@ $$;
 comment on function bds_feed.delete_rows(bds.imports) is
     'Deletes the rows that records delete, and those that arrays and collections, given whole, lack, with their children, except '
     'rows that have to stay; in an undo the rows that feed_gone has already';
+
+create function bds_feed.kept_rows(import bds.imports)
+    returns jsonb
+    language plpgsql
+    stable
+as $$
+declare
+    this record;
+    part jsonb;
+    kept jsonb;
+begin
+    for this in  -- only a trigger of the owner keeps rows, and few tables have one
+        select e.name, e.table_name from bds_feed.entities e
+        where e.name in (select g.entity from pg_temp.feed_gone g) and exists (
+            select from pg_trigger t
+            where t.tgrelid = e.table_name and not t.tgisinternal and t.tgname !~ '^bds_'
+                and t.tgtype & 11 = 11)  -- before delete, for each row
+    loop
+        execute format(
+            'select jsonb_agg(jsonb_build_object(''kind'', g.kind, ''cause'', g.cause, ''ticket'', g.ticket)) '
+            'from pg_temp.feed_gone g where g.entity = %L '
+            'and exists (select from %s t where t.company_id = (select $1) and t.id = g.id)', this.name, this.table_name
+        ) into part using import.company_id;
+        kept := coalesce(kept || part, part, kept);
+    end loop;
+    return kept;
+end
+$$;
+comment on function bds_feed.kept_rows(bds.imports) is
+    'Of each row of feed_gone that is still there after the delete {kind, cause, ticket}; null if there is none';
+
+create function bds_feed.note_kept(kept jsonb)
+    returns void
+    language plpgsql
+as $$
+begin
+    update pg_temp.feed_gone g
+    set code = 'invalid_value', message = case g.kind
+        when 'collection' then format('row %s is not in the feed, but it stays: ', g.ticket) else '' end
+        || 'a trigger keeps the row from being deleted'
+    where (g.kind, g.cause, g.ticket) in (
+        select k.kind, k.cause, k.ticket from jsonb_to_recordset(note_kept.kept) as k (kind text, cause text, ticket bigint));
+end
+$$;
+comment on function bds_feed.note_kept(jsonb) is
+    'Notes in feed_gone the rows that a trigger keeps; kept: as bds_feed.kept_rows returns them';
 
 create function bds_feed.delete_statement()
     returns text

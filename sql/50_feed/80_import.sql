@@ -47,7 +47,7 @@ begin
         perform bds_feed.require_versions();
     exception when others then
         get stacked diagnostics context = pg_exception_context;
-        perform bds_feed.refuse_denied(context) where sqlstate = '42501';
+        perform bds_feed.refuse_denied(context, sqlerrm) where sqlstate = '42501';
         perform bds_feed.require_versions();  -- an altered table may be the cause, registered again or not
         perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
         if sqlstate ^@ '42' then  -- and so may the tables of its references
@@ -86,7 +86,7 @@ end
 $$;
 comment on function bds_feed.raise_failure(json) is 'Raises BD008 with the first error of a report';
 
-create function bds_feed.refuse_denied(context text)
+create function bds_feed.refuse_denied(context text, message text)
     returns void
     language plpgsql
     immutable
@@ -101,12 +101,18 @@ begin
                 'bds_importer may not do what the function %s of a trigger does: make the function security definer, or grant '
                 'bds_importer what it needs', denied
             );
+    elsif denied ^@ 'bds_import.' then  -- the statement is that of the import, with the expressions of the table
+        raise exception using
+            errcode = 'BD004',
+            message = format(
+                'bds_importer may not do what a default or a rule of the table does (%s): grant bds_importer what it needs', message
+            );
     end if;
 end
 $$;
-comment on function bds_feed.refuse_denied(text) is
-    'Raises BD004 that names the function which lacked a right, if it is one of the owner''s; context: of the error, the '
-    'innermost first';
+comment on function bds_feed.refuse_denied(text, text) is
+    'Raises BD004 that names the function which lacked a right, if it is one of the owner''s, or has the message of a default or '
+    'rule that lacked one; context: of the error, the innermost first';
 
 create function bds_feed.compare_and_write(import bds.imports)
     returns bds.imports

@@ -1735,8 +1735,17 @@ begin
     perform bds_import."check_orderItems"(looked.columns);
     perform bds_feed.show_progress(import, 'comparing', 'orderItems', 2);
     if exists (select from pg_temp."map_orderItems" m where m.phase = 1 and not m.is_same) then
-        insert into pg_temp."diff_orderItems"
-        select * from bds_import."differing_orderItems"(import.company_id, looked.columns, looked.is_valid);
+        begin
+            insert into pg_temp."diff_orderItems"
+            select * from bds_import."differing_orderItems"(import.company_id, looked.columns, looked.is_valid);
+        exception when others then  -- a default may raise
+            if not bds_feed.is_fault_of_rows(import, sqlstate) then
+                raise;
+            end if;
+            perform bds_import."fail_defaults_orderItems"(import);
+            insert into pg_temp."diff_orderItems"
+            select * from bds_import."differing_orderItems"(import.company_id, looked.columns, looked.is_valid);
+        end;
         perform bds_feed.filled(import, 'diff_orderItems');
     end if;
     perform bds_import."check_nesting_orderItems"(looked.columns);
@@ -1879,6 +1888,26 @@ begin
     from batch b
     where not exists (
         select from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = b.first and e.code = 'batch_failed');
+end
+
+bds_import."fail_defaults_orderItems"(bds.imports) returns void language plpgsql
+begin
+    begin
+        perform 1;
+    exception when others then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
+            raise;
+        end if;
+        with used as (
+            update pg_temp."map_orderItems" m set is_same = true
+            from pg_temp."staged_orderItems" s
+            where s."@ordinal" = m.ordinal and m.phase = 1
+                and (m.is_new and s."quantity" is null or true and s."quantity" = e'\x01')
+            returning m.ordinal
+        )
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'orderItems', u.ordinal, 'quantity', 'invalid_value', 'the default of quantity raises an error' from used u;
+    end;
 end
 
 bds_import."fail_late_orderItems"(bds.imports) returns void language plpgsql
@@ -2600,6 +2629,21 @@ begin
     end if;
 end
 
+bds_import."require_created_orderItems"(text,bigint,bigint) returns void language plpgsql
+declare
+    problems jsonb := (
+        select jsonb_agg(jsonb_build_object(
+            'entity', 'orderItems', 'ordinal', d."@ordinal", 'code', 'invalid_value',
+            'message', 'a trigger keeps the row from being created'))
+        from pg_temp."diff_orderItems" d
+        where d."@new" and d."@ordinal" between $2 and $3
+            and not exists (select from data.order_items t where t.company_id = (select $1) and t.id = d.id));
+begin
+    if problems is not null then
+        raise exception using errcode = 'BDF01', message = 'a trigger leaves rows out', detail = problems;
+    end if;
+end
+
 bds_import."resume_orderItems"(boolean) returns void language plpgsql
 begin
     update pg_temp."diff_orderItems" d set "@new" = null where d."@new" is not null;
@@ -2777,6 +2821,7 @@ declare
     "@creates" boolean := exists (select from pg_temp."diff_orderItems" d where d."@new");
     "@changes" boolean := exists (select from pg_temp."diff_orderItems" d where not d."@new");
     "@apart"   boolean := false;
+    "@written" bigint;
 begin
     if "@creates" and "@changes" and not "@apart" then
         merge into data.order_items t
@@ -2799,6 +2844,12 @@ begin
         when not matched and d."@new" then
             insert (company_id, id, description, quantity, price, order_id, product_id) overriding system value
             values ($1, d.id, d.description, d.quantity, d.price, d.order_id, d.product_id);
+        get diagnostics "@written" = row_count;
+        if $5 is null and "@written" < (
+            select count(*) from pg_temp."diff_orderItems" d where d."@ordinal" between $2 and $3 and d."@new" is not null
+        ) then  -- an update may be left out, because a trigger has taken its change back
+            perform bds_import."require_created_orderItems"($1, $2, $3);
+        end if;
     end if;
     if "@creates" and (not "@changes" or "@apart") then
         merge into data.order_items t
@@ -2816,6 +2867,12 @@ begin
         when not matched and d."@new" then
             insert (company_id, id, description, quantity, price, order_id, product_id) overriding system value
             values ($1, d.id, d.description, d.quantity, d.price, d.order_id, d.product_id);
+        get diagnostics "@written" = row_count;
+        if $5 is null and "@written" < (
+            select count(*) from pg_temp."diff_orderItems" d where d."@ordinal" between $2 and $3 and d."@new"
+        ) then  -- an update may be left out, because a trigger has taken its change back
+            perform bds_import."require_created_orderItems"($1, $2, $3);
+        end if;
     end if;
     if "@changes" and (not "@creates" or "@apart") then
         merge into data.order_items t

@@ -1830,8 +1830,17 @@ begin
     end if;
     perform bds_feed.show_progress(import, 'comparing', 'products', 2);
     if exists (select from pg_temp."map_products" m where m.phase = 1 and not m.is_same) then
-        insert into pg_temp."diff_products"
-        select * from bds_import."differing_products"(import.company_id, looked.columns, looked.is_valid);
+        begin
+            insert into pg_temp."diff_products"
+            select * from bds_import."differing_products"(import.company_id, looked.columns, looked.is_valid);
+        exception when others then  -- a default may raise
+            if not bds_feed.is_fault_of_rows(import, sqlstate) then
+                raise;
+            end if;
+            perform bds_import."fail_defaults_products"(import);
+            insert into pg_temp."diff_products"
+            select * from bds_import."differing_products"(import.company_id, looked.columns, looked.is_valid);
+        end;
         perform bds_feed.filled(import, 'diff_products');
     end if;
     perform bds_import."check_rules_products"(import, 0, 9223372036854775807);
@@ -1995,6 +2004,26 @@ begin
     from batch b
     where not exists (
         select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = b.first and e.code = 'batch_failed');
+end
+
+bds_import.fail_defaults_products(bds.imports) returns void language plpgsql
+begin
+    begin
+        perform true;
+    exception when others then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
+            raise;
+        end if;
+        with used as (
+            update pg_temp."map_products" m set is_same = true
+            from pg_temp."staged_products" s
+            where s."@ordinal" = m.ordinal and m.phase = 1
+                and (m.is_new and s."active" is null or true and s."active" = e'\x01')
+            returning m.ordinal
+        )
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+        select 'products', u.ordinal, 'active', 'invalid_value', 'the default of active raises an error' from used u;
+    end;
 end
 
 bds_import.fail_late_products(bds.imports) returns void language plpgsql
@@ -2711,6 +2740,21 @@ begin
     end if;
 end
 
+bds_import.require_created_products(text,bigint,bigint) returns void language plpgsql
+declare
+    problems jsonb := (
+        select jsonb_agg(jsonb_build_object(
+            'entity', 'products', 'ordinal', d."@ordinal", 'code', 'invalid_value',
+            'message', 'a trigger keeps the row from being created'))
+        from pg_temp."diff_products" d
+        where d."@new" and d."@ordinal" between $2 and $3
+            and not exists (select from data.products t where t.company_id = (select $1) and t.id = d.id));
+begin
+    if problems is not null then
+        raise exception using errcode = 'BDF01', message = 'a trigger leaves rows out', detail = problems;
+    end if;
+end
+
 bds_import.resume_products(boolean) returns void language plpgsql
 begin
     update pg_temp."diff_products" d set "@new" = null where d."@new" is not null;
@@ -2803,6 +2847,7 @@ declare
     "@creates" boolean := exists (select from pg_temp."diff_products" d where d."@new");
     "@changes" boolean := exists (select from pg_temp."diff_products" d where not d."@new");
     "@apart"   boolean := false;
+    "@written" bigint;
 begin
     if "@creates" and "@changes" and not "@apart" then
         merge into data.products t
@@ -2831,6 +2876,12 @@ begin
         when not matched and d."@new" then
             insert (company_id, id, code, name, description, barcode, price, active, category_id, unit_id) overriding system value
             values ($1, d.id, d.code, d.name, d.description, d.barcode, d.price, d.active, d.category_id, d.unit_id);
+        get diagnostics "@written" = row_count;
+        if $5 is null and "@written" < (
+            select count(*) from pg_temp."diff_products" d where d."@ordinal" between $2 and $3 and d."@new" is not null
+        ) then  -- an update may be left out, because a trigger has taken its change back
+            perform bds_import."require_created_products"($1, $2, $3);
+        end if;
     end if;
     if "@creates" and (not "@changes" or "@apart") then
         merge into data.products t
@@ -2851,6 +2902,12 @@ begin
         when not matched and d."@new" then
             insert (company_id, id, code, name, description, barcode, price, active, category_id, unit_id) overriding system value
             values ($1, d.id, d.code, d.name, d.description, d.barcode, d.price, d.active, d.category_id, d.unit_id);
+        get diagnostics "@written" = row_count;
+        if $5 is null and "@written" < (
+            select count(*) from pg_temp."diff_products" d where d."@ordinal" between $2 and $3 and d."@new"
+        ) then  -- an update may be left out, because a trigger has taken its change back
+            perform bds_import."require_created_products"($1, $2, $3);
+        end if;
     end if;
     if "@changes" and (not "@creates" or "@apart") then
         merge into data.products t

@@ -2642,8 +2642,17 @@ begin
     end if;
     perform bds_feed.show_progress(import, 'comparing', 'samples', 2);
     if exists (select from pg_temp."map_samples" m where m.phase = 1 and not m.is_same) then
-        insert into pg_temp."diff_samples"
-        select * from bds_import."differing_samples"(import.company_id, looked.columns, looked.is_valid);
+        begin
+            insert into pg_temp."diff_samples"
+            select * from bds_import."differing_samples"(import.company_id, looked.columns, looked.is_valid);
+        exception when others then  -- a default may raise
+            if not bds_feed.is_fault_of_rows(import, sqlstate) then
+                raise;
+            end if;
+            perform bds_import."fail_defaults_samples"(import);
+            insert into pg_temp."diff_samples"
+            select * from bds_import."differing_samples"(import.company_id, looked.columns, looked.is_valid);
+        end;
         perform bds_feed.filled(import, 'diff_samples');
     end if;
     perform bds_import."check_rules_samples"(import, 0, 9223372036854775807);
@@ -2863,6 +2872,10 @@ begin
     from batch b
     where not exists (
         select from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = b.first and e.code = 'batch_failed');
+end
+
+bds_import.fail_defaults_samples(bds.imports) returns void language plpgsql
+begin
 end
 
 bds_import.fail_late_samples(bds.imports) returns void language plpgsql
@@ -3553,6 +3566,21 @@ bds_import.refer_samples(bds.imports,text[]) returns void language plpgsql
 begin
 end
 
+bds_import.require_created_samples(text,bigint,bigint) returns void language plpgsql
+declare
+    problems jsonb := (
+        select jsonb_agg(jsonb_build_object(
+            'entity', 'samples', 'ordinal', d."@ordinal", 'code', 'invalid_value',
+            'message', 'a trigger keeps the row from being created'))
+        from pg_temp."diff_samples" d
+        where d."@new" and d."@ordinal" between $2 and $3
+            and not exists (select from data.samples t where t.company_id = (select $1) and t.id = d.id));
+begin
+    if problems is not null then
+        raise exception using errcode = 'BDF01', message = 'a trigger leaves rows out', detail = problems;
+    end if;
+end
+
 bds_import.resume_samples(boolean) returns void language plpgsql
 begin
     update pg_temp."diff_samples" d set "@new" = null where d."@new" is not null;
@@ -3673,6 +3701,7 @@ declare
     "@creates" boolean := exists (select from pg_temp."diff_samples" d where d."@new");
     "@changes" boolean := exists (select from pg_temp."diff_samples" d where not d."@new");
     "@apart"   boolean := false;
+    "@written" bigint;
 begin
     if "@creates" and "@changes" and not "@apart" then
         merge into data.samples t
@@ -3729,6 +3758,12 @@ begin
         when not matched and d."@new" then
             insert (company_id, id, code, words, short, padded, mood, feeling, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level) overriding system value
             values ($1, d.id, d.code, d.words, d.short, d.padded, d.mood, d.feeling, d.small, d.whole, d.long, d.amount, d.free, d.single, d.double, d.flag, d.day, d.clock, d.at, d.span, d.key, d.octets, d.document, d.level);
+        get diagnostics "@written" = row_count;
+        if $5 is null and "@written" < (
+            select count(*) from pg_temp."diff_samples" d where d."@ordinal" between $2 and $3 and d."@new" is not null
+        ) then  -- an update may be left out, because a trigger has taken its change back
+            perform bds_import."require_created_samples"($1, $2, $3);
+        end if;
     end if;
     if "@creates" and (not "@changes" or "@apart") then
         merge into data.samples t
@@ -3763,6 +3798,12 @@ begin
         when not matched and d."@new" then
             insert (company_id, id, code, words, short, padded, mood, feeling, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level) overriding system value
             values ($1, d.id, d.code, d.words, d.short, d.padded, d.mood, d.feeling, d.small, d.whole, d.long, d.amount, d.free, d.single, d.double, d.flag, d.day, d.clock, d.at, d.span, d.key, d.octets, d.document, d.level);
+        get diagnostics "@written" = row_count;
+        if $5 is null and "@written" < (
+            select count(*) from pg_temp."diff_samples" d where d."@ordinal" between $2 and $3 and d."@new"
+        ) then  -- an update may be left out, because a trigger has taken its change back
+            perform bds_import."require_created_samples"($1, $2, $3);
+        end if;
     end if;
     if "@changes" and (not "@creates" or "@apart") then
         merge into data.samples t
