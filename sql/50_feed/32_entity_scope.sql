@@ -108,7 +108,7 @@ as $$
         'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
         'has_keys', this.has_keys, 'linked', not this.has_keys,
         'refers_inside', coalesce((
-            select string_agg(format('%L = any (members) and %L = any (looked.columns)', c.target, c.name), ' or ' order by c.ordinal)
+            select string_agg(format('%L = any (members) and %L = any (looked.columns)', c.target, c.name), ' or ' order by ordinal)
             from c where c.target is not null), 'false'),
         'kinds', this.kinds::text, 'known', array_to_string(this.kinds, ':..., ') || ':...',
         'any_kind', array_to_string(this.kinds, ' or '), 'storage', '{storage}',  -- filled when the table is made
