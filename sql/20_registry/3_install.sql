@@ -225,13 +225,18 @@ begin
     execute format('alter table %s disable row level security', table_name);
     execute format('revoke all on %s from bds_importer, bds_operator, bds_writer', table_name);
     for made in
-        select s from bds_registry.sequence_of(uninstall_table.table_name) s where s is not null
-        union all
-        select s from bds_registry.other_sequences(uninstall_table.table_name) s
-        where not exists (
+        select s.name
+        from (
+            select bds_registry.sequence_of(uninstall_table.table_name)
+            union all
+            select * from bds_registry.other_sequences(uninstall_table.table_name)
+        ) as s (name)
+        where s.name is not null and not exists (  -- another entity may draw from it
             select from bds.entities e
-            where e.table_name <> uninstall_table.table_name and exists (select from pg_class c where c.oid = e.table_name)
-                and s in (select o from bds_registry.other_sequences(e.table_name) o)
+            where e.table_name <> uninstall_table.table_name and exists (select from pg_class c where c.oid = e.table_name) and (
+                s.name = bds_registry.sequence_of(e.table_name)
+                or s.name in (select o from bds_registry.other_sequences(e.table_name) o)
+            )
         )
     loop
         execute format('revoke all on sequence %s from bds_importer, bds_operator, bds_writer', made);

@@ -44,6 +44,8 @@ revoke execute on function data.secret() from public;
 create table data.closed ({ROW}, code text not null, s int not null default data.secret(), unique (company_id, code));
 create function data.bad() returns int language plpgsql as 'begin return 1 / 0; end';
 create table data.broken ({ROW}, code text not null, s int not null default data.bad(), unique (company_id, code));
+create table data.borrowing ({ROW}, code text not null, a bigint not null default nextval('data.shops_id_seq'), unique (company_id, code));
+select bds.register('data.borrowing');
 select bds.register('data.always'), bds.register('data.usually'), bds.register('data.drawn'), bds.register('data.closed'),
     bds.register('data.broken');
 """
@@ -152,6 +154,10 @@ class TestDefaults:
         query = "select has_sequence_privilege('bds_writer', c.oid, 'usage') from pg_class c where c.relkind = 'S' and c.relname = any (%s)"
         rights = owned.operator.rows(query, (["serials", "drawn_b_seq", "drawn_id_seq"],))
         assert rights == [(False,)] * 3
+
+    def test_unregistering_leaves_the_rights_that_another_entity_needs(self, owned: Feed) -> None:
+        owned.operator.rows("select bds.unregister('borrowing')")
+        owned.good(shops=[{"code": "S"}])
 
     def test_a_right_that_a_default_lacks_is_told(self, owned: Feed) -> None:
         with pytest.raises(psycopg.Error, match=r"default or a rule of the table.*permission denied for function secret") as caught:
