@@ -72,6 +72,15 @@ comment on function bds_registry.run(text, boolean) is
     'Notes a generated statement, and runs it if bds_registry.statements, which calls bds_registry.generate, runs them. is_mend: '
     'it is due only until it has run, so it is not noted then: the fingerprint is that of the next time';
 
+create function bds_registry.where_allowed(statement text)
+    returns text
+    language sql
+    immutable
+    return format('do %L', 'begin ' || statement || '; exception when insufficient_privilege then null; end');
+comment on function bds_registry.where_allowed(text) is
+    'The statement, as one that does nothing where the caller may not run it: a sequence that a default uses may be of another '
+    'owner, who grants it, as an import that needs it tells';
+
 create function bds_registry.statements(entity_name text, part text, are_run boolean default false)
     returns text
     language plpgsql
@@ -170,7 +179,7 @@ begin
     from bds_registry.sequence_of(this.table_name) s
     where s is not null;  -- a table may have lost it, and is upgraded like the others
     -- and evaluate defaults; the owner may use such a sequence elsewhere, so no right is taken
-    perform bds_registry.run('grant usage on sequence ' || s || ' to bds_writer, bds_operator')
+    perform bds_registry.run(bds_registry.where_allowed('grant usage on sequence ' || s || ' to bds_writer, bds_operator'))
     from bds_registry.other_sequences(this.table_name) s;
 end
 $$;
@@ -239,7 +248,8 @@ begin
             )
         )
     loop
-        execute format('revoke all on sequence %s from bds_importer, bds_operator, bds_writer', made);
+        execute bds_registry.where_allowed(
+            format('revoke all on sequence %s from bds_importer, bds_operator, bds_writer', made));
     end loop;
 end
 $$;

@@ -48,6 +48,12 @@ create table data.borrowing ({ROW}, code text not null, a bigint not null defaul
 select bds.register('data.borrowing');
 select bds.register('data.always'), bds.register('data.usually'), bds.register('data.drawn'), bds.register('data.closed'),
     bds.register('data.broken');
+create sequence data.theirs;
+create table data.lent ({ROW}, code text not null, a bigint not null default nextval('data.theirs'), unique (company_id, code));
+alter table data.lent owner to bds_owner;
+set role bds_owner;
+select bds.register('data.lent');
+reset role;
 """
 
 
@@ -158,6 +164,14 @@ class TestDefaults:
     def test_unregistering_leaves_the_rights_that_another_entity_needs(self, owned: Feed) -> None:
         owned.operator.rows("select bds.unregister('borrowing')")
         owned.good(shops=[{"code": "S"}])
+
+    def test_a_sequence_that_the_caller_may_not_grant_is_left_to_its_owner(self, owned: Feed) -> None:
+        with pytest.raises(psycopg.Error, match="permission denied for sequence theirs") as caught:
+            owned.send(lent=[{"code": "A"}])
+        assert caught.value.sqlstate == "BD004"
+        owned.operator.connection.execute("grant usage on sequence data.theirs to bds_importer")
+        assert owned.good(lent=[{"code": "A"}]) == {"lent": {"created": 1}}
+        owned.operator.connection.execute("set role bds_owner; select bds.unregister('lent'); reset role")
 
     def test_a_right_that_a_default_lacks_is_told(self, owned: Feed) -> None:
         with pytest.raises(psycopg.Error, match=r"default or a rule of the table.*permission denied for function secret") as caught:
