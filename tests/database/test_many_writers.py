@@ -150,7 +150,7 @@ def test_what_many_sessions_commit_is_heard_in_order_without_a_gap(
         assert [id for id, _ in seen] == list(range(1, last[company] + 1)), company
         turns = [transaction for n, (_, transaction) in enumerate(seen) if not n or seen[n - 1][1] != transaction]
         assert len(turns) == len(set(turns)), "a transaction's changes follow one another"
-    assert operator.rows("select from bds.turns") == []
+    wait_until(lambda: operator.rows("select from bds.turns") == [])  # the server may be ending a session that was killed
     assert operator.rows("select from pg_locks where not granted") == []
     assert operator.rows("select from bds.compare_log()") == []
 
