@@ -31,7 +31,7 @@ def run(url: str, config: Config, company: str, entity: str | None, after: Event
     Raises ServiceError if there is no such company, entity or change, and psycopg.Error if the database cannot be reached.
     """
     with interruptible(signal.SIGINT), contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        asyncio.run(Follower(url, config, company).follow(entity, after))
+        asyncio.run(Follower(url, connections.resolve(config), config.listen_database_url, company).follow(entity, after))
 
 
 class _MovedError(Exception):
@@ -41,8 +41,9 @@ class _MovedError(Exception):
 class Follower:
     """Follows one company, from the last change that was printed or skipped, to another place, too."""
 
-    def __init__(self, url: str, config: Config, company: str) -> None:
-        self._url, self._config, self._company = url, config, company
+    def __init__(self, url: str, home: str, home_listening: str | None, company: str) -> None:
+        """home_listening: where to listen at home, unless as for reads."""
+        self._url, self._home, self._home_listening, self._company = url, home, home_listening, company
         self._position: int | None = None
         self._generation = 1
         self._filter: str = ""
@@ -83,8 +84,8 @@ class Follower:
         return connection
 
     async def _listen(self) -> None:
-        is_home = self._url == connections.resolve(self._config)
-        async for notify in listen((is_home and self._config.listen_database_url) or self._url, "bds_changes"):
+        url = self._home_listening if self._url == self._home else None
+        async for notify in listen(url or self._url, "bds_changes"):
             if notify is None or notify.payload == self._company:
                 self._woken.set()
 
@@ -127,7 +128,7 @@ class Follower:
     async def _look_elsewhere(self) -> None:
         """Raises _MovedError if the company lives at another place."""
         with contextlib.suppress(psycopg.Error):
-            url = await in_daemon(lambda: connections.resolve_company(self._config, self._company))
+            url = await in_daemon(lambda: connections.url_of_company(self._home, self._company))
             if url != self._url:
                 self._url = url
                 raise _MovedError

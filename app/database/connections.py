@@ -65,7 +65,11 @@ def urls_of_places(config: Config) -> dict[str, str]:
 
 def resolve_company(config: Config, company: str) -> str:
     """The connection string of the place where a company lives; that of home if there is no such company."""
-    home = resolve(config)
+    return url_of_company(resolve(config), company)
+
+
+def url_of_company(home: str, company: str) -> str:
+    """The same from the directory of a home that has been resolved."""
     with connect(home) as connection:
         return one_value(connection, URL, company) or home
 

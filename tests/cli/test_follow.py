@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import json
@@ -18,12 +19,13 @@ from typing import IO, Any
 import psycopg
 import pytest
 
+from app.cli.follow import Follower
 from tests.changes.test_stream import add
 from tests.changes.test_stream_outages import KILL, own  # noqa: F401
 from tests.cli.test_commands import BDS, ROOT, bds
 from tests.conftest import Operator
 from tests.servers import Own
-from tests.service.serving import wait_until
+from tests.service.serving import unused_port, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -194,6 +196,13 @@ def test_it_fails_when_the_company_is_deleted(operator: Operator, environment: d
         add(operator, 1)
         assert follow.process.wait(30) == 1
     assert follow.messages == ["bds: the log of demo does not go on after 3: it was deleted or restored\n"]
+
+
+def test_a_database_that_is_away_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without BDS_DATABASE_URL to resolve the database would start it, which may have been stopped on purpose."""
+    monkeypatch.setattr("app.database.embedded.start", lambda *_: pytest.fail("started"))
+    away = f"postgresql://nobody@127.0.0.1:{unused_port()}/bds"
+    asyncio.run(Follower(away, away, None, "demo")._look_elsewhere())
 
 
 REFUSED = [
