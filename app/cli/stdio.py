@@ -134,7 +134,7 @@ def read_text(path: str) -> str:
 
 
 def decoded(content: bytes, name: str) -> str:
-    """Text in UTF-8.  name: of what has it.  Raises ServiceError."""
+    """Bytes in UTF-8 as text.  name: where they come from, for the error.  Raises ServiceError."""
     try:
         return content.decode()
     except UnicodeDecodeError:

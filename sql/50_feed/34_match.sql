@@ -98,7 +98,7 @@ begin
     end if;
     if '@id' = any ($2) then
         {each checked_keys}
-        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)  -- no row can have what is no value of the field
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message)  -- a text of another type
         select '{entity}', m.ordinal, 'id', 'invalid_value',
             format('expected %s, got %L', {expected:L}, left(bds_feed.staged_text(m.id), 100))
         from pg_temp."map_{entity}" m

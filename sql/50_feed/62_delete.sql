@@ -75,10 +75,13 @@ begin
             where t.tgrelid = e.table_name and not t.tgisinternal and t.tgname !~ '^bds_'
                 and t.tgtype & 11 = 11)  -- before delete, for each row
     loop
-        execute format(
-            'select jsonb_agg(jsonb_build_object(''kind'', g.kind, ''cause'', g.cause, ''ticket'', g.ticket)) '
-            'from pg_temp.feed_gone g where g.entity = %L '
-            'and exists (select from %s t where t.company_id = (select $1) and t.id = g.id)', this.name, this.table_name
+        execute bds_impl.fill(
+            $sql$
+            select jsonb_agg(jsonb_build_object('kind', g.kind, 'cause', g.cause, 'ticket', g.ticket))
+            from pg_temp.feed_gone g
+            where g.entity = {entity:L} and exists (select from {table} t where t.company_id = (select $1) and t.id = g.id)
+            $sql$,
+            'entity', this.name, 'table', this.table_name::text
         ) into part using import.company_id;
         kept := coalesce(kept || part, part, kept);
     end loop;

@@ -1,4 +1,4 @@
-"""How far an XPath leads out of its record.  Of what is outside, a streamed source keeps only the ancestors with their attributes.
+"""How far an XPath leads out of its record.  A streamed source keeps only the ancestors of the record, with their attributes.
 
 A path is followed step by step, in predicates and arguments too.  Its places are those that it may be at: the level of an element,
 0 for the record's own and negative outside, and whether it is at an attribute of that element.
