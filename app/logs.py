@@ -25,17 +25,23 @@ access = logging.getLogger("bds.access")
 quoted = json.encoder.encode_basestring_ascii
 
 
-class RowCount:
-    """The number of rows in an answer: rows of entities, groups of them, changes, versions of rows."""
+class Answered:
+    """What the log tells of a request that is being answered: its id, and the rows and bytes of the answer's body.
 
-    __slots__ = ("rows",)
+    Rows are those of entities, groups of them, changes, versions of rows.
+    """
 
-    def __init__(self) -> None:
-        self.rows = 0
+    __slots__ = ("id", "rows", "size")
+
+    def __init__(self, id: str) -> None:
+        self.id, self.rows, self.size = id, 0, 0
+
+    def add(self, size: int, _with_heads: int) -> None:
+        """Count bytes that a stream has sent."""
+        self.size += size
 
 
-REQUEST: ContextVar[str | None] = ContextVar("request", default=None)  # the id of the current request
-ROWS: ContextVar[RowCount | None] = ContextVar("rows", default=None)  # what the answer to the current request has of the data
+REQUEST: ContextVar[Answered | None] = ContextVar("request", default=None)  # the current one
 
 SECRETS = re.compile(
     r"(?P<key>bds_)[A-Za-z0-9_-]{43}"
@@ -71,13 +77,14 @@ def start(config: Config | None = None) -> None:
 
 def count_rows(number: int) -> None:
     """Count rows that the answer to the current request has, when they are given to the client; outside of one nothing."""
-    if (count := ROWS.get()) is not None:
-        count.rows += number
+    if (request := REQUEST.get()) is not None:
+        request.rows += number
 
 
-def counted_rows() -> int:
-    """The rows counted for the current request."""
-    return count.rows if (count := ROWS.get()) is not None else 0
+def forget_rows() -> None:
+    """Count the rows of the current request anew, for another answer."""
+    if (request := REQUEST.get()) is not None:
+        request.rows = 0
 
 
 def mask_secrets(text: str) -> str:
@@ -186,7 +193,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
         ):
             waiting, self._waiting = self._waiting, []
             if waiting and isinstance(self.formatter, TextFormatter | JsonFormatter):
-                self.stream.write("".join(self.formatter.access_line(each) + "\n" for each in waiting))
+                self.stream.write(mask_secrets("".join([self.formatter.access_line(each) for each in waiting])))
             super().flush()
 
 
@@ -200,9 +207,9 @@ class TextFormatter(logging.Formatter):
         return mask_secrets(super().format(record))
 
     def access_line(self, record: AccessRecord) -> str:
-        """The line of a request."""
+        """The line of a request, with its secrets."""
         shown = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.at))
-        return mask_secrets(f"{shown},{int(record.at % 1 * 1000):03} {access.name} INFO {record}")
+        return f"{shown},{int(record.at % 1 * 1000):03} {access.name} INFO {record}\n"
 
     def formatException(self, ei: Any) -> str:
         return describe_trace(ei[1])
@@ -220,8 +227,8 @@ class JsonFormatter(logging.Formatter):
         return f"{self._shown}.{int(at % 1 * 1000):03}Z"
 
     def access_line(self, record: AccessRecord) -> str:
-        """The line of a request."""
-        return mask_secrets(f'{{"time": "{self._time(record.at)}", "level": "info", "logger": "{access.name}", {str(record)[1:]}')
+        """The line of a request, with its secrets."""
+        return f'{{"time": "{self._time(record.at)}", "level": "info", "logger": "{access.name}", {str(record)[1:]}\n'
 
     def format(self, record: logging.LogRecord) -> str:
         start = f'{{"time": "{self._time(record.created)}", "level": "{record.levelname.lower()}", "logger": "{record.name}"'
@@ -229,7 +236,7 @@ class JsonFormatter(logging.Formatter):
         more: dict[str, Any] = {"message": message}
         request = REQUEST.get()
         if request is not None:
-            more["request"] = request
+            more["request"] = request.id
         if record.exc_info and record.exc_info[1] is not None:
             more["error"], more["trace"] = describe_error(record.exc_info[1]), describe_trace(record.exc_info[1])
         return mask_secrets(f"{start}, {json.dumps(more, ensure_ascii=False, default=str)[1:]}")

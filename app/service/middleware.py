@@ -12,6 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from itertools import count
 
 import psycopg
@@ -77,9 +78,9 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
     if seen is not request:
         seen[IS_SECURE] = seen.secure
         request = seen
-    started, status, sent = time.perf_counter(), CLIENT_LEFT, Sent(request)
-    token, _ = logs.REQUEST.set(id), CALLER.set(Caller(request.remote, id))  # the next request sets its own
-    logs.ROWS.set(logs.RowCount())
+    started, status, answered = time.perf_counter(), CLIENT_LEFT, logs.Answered(id)
+    request.writer.on_body_write = answered.add
+    token, _ = logs.REQUEST.set(answered), CALLER.set(Caller(request.remote, id))  # the next request sets its own
     metrics.http.in_progress += 1
     try:
         if request.method == "CONNECT":
@@ -88,44 +89,34 @@ async def wrap_request(request: web.Request, handler: Handler) -> web.StreamResp
         status = response.status
         if isinstance(response, answers.Answer):
             await add_headers(request, response)
-        return sent.note(response)
+        return _sized(request, response, answered)
     except Exception as error:
         failure = to_service_error(error, id, tells_disk=target.area in WRITTEN_AREAS and request.method not in READ_METHODS)
         if request.writer.output_size:
             raise ConnectionResetError("the response had begun") from error
         status = failure.status
-        logs.ROWS.set(logs.RowCount())  # what was read for another answer is not sent
-        return sent.note(request.app[FAILURE_PAGE](request, failure) or error_response(failure, is_odata=target.is_odata))
+        answered.rows = 0  # what was read for another answer is not sent
+        response = request.app[FAILURE_PAGE](request, failure) or error_response(failure, is_odata=target.is_odata)
+        return _sized(request, response, answered)
     finally:
         metrics.http.in_progress -= 1
-        _note(request, status, sent.size, time.perf_counter() - started)
+        _note(request, status, answered, time.perf_counter() - started)
         logs.REQUEST.reset(token)
 
 
-class Sent:
-    """The bytes of an answer's body: those that a stream has sent, or all of a whole one, which is sent after it was logged."""
-
-    def __init__(self, request: web.Request) -> None:
-        self.size = 0
-        self._has_body = request.method != "HEAD"
-        request.writer.on_body_write = self._add
-
-    def _add(self, size: int, _with_heads: int) -> None:
-        self.size += size
-
-    def note(self, response: web.StreamResponse) -> web.StreamResponse:
-        """Count the body of an answer, and return the answer."""
-        if not self.size and self._has_body:
-            self.size = response.content_length or 0
-        return response
+def _sized(request: web.Request, response: web.StreamResponse, answered: logs.Answered) -> web.StreamResponse:
+    """Note the size of a whole body, which is sent after it was logged; returns the response."""
+    if not answered.size and request.method != "HEAD":
+        answered.size = response.content_length or 0
+    return response
 
 
-def _note(request: web.Request, status: int, size: int, seconds: float) -> None:
+def _note(request: web.Request, status: int, answered: logs.Answered, seconds: float) -> None:
     """Log and count an answered request."""
     target, is_routed = request[TARGET], request.match_info.http_exception is None
     record = logs.AccessRecord(
         time.time(),
-        request[REQUEST_ID],
+        answered.id,
         request.remote,
         request.method,
         logged_path(request, _raw_path(request), target, request.app[DATABASE].catalog),
@@ -133,8 +124,8 @@ def _note(request: web.Request, status: int, size: int, seconds: float) -> None:
         target.shown_company if is_routed else None,
         request.get(ACTOR),
         status,
-        0 if request.method == "HEAD" else logs.counted_rows(),
-        size,
+        0 if request.method == "HEAD" else answered.rows,
+        answered.size,
         seconds,
     )
     metrics.http.count(record)
@@ -172,12 +163,7 @@ async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
     reads.is_chosen = request.method not in READ_METHODS or request[TARGET].area not in READ_AREAS
     if (not reads.is_chosen or _is_batch(request)) and (demand := read_demand(request.headers)):
         reads.demands.append(demand)
-
-    async def attempt() -> web.StreamResponse:
-        logs.ROWS.set(logs.RowCount())
-        return await handler(request)
-
-    return await reading(attempt, reads, lambda: request.writer.output_size)
+    return await reading(partial(handler, request), reads, lambda: request.writer.output_size)
 
 
 def _without_slash(request: web.Request) -> str | None:

@@ -31,6 +31,7 @@ from app.database.pool.pulse import NotUsable
 from app.database.pool.session import Row, Session, Value, read_row_on
 from app.database.servers.replicas import History, Replica
 from app.errors import ServiceError
+from app.logs import forget_rows
 
 log = logging.getLogger("bds.db")
 
@@ -74,12 +75,14 @@ async def reading(run: Callable[[], Awaitable[T]], reads: Reads, has_begun: Call
     """
     tokens = READS.set(reads), REPEATABLE.set(lambda: not has_begun())
     try:
+        forget_rows()
         return await run()
     except psycopg.Error as error:
         if reads.replica is None or has_begun() or isinstance(error, NOT_REPEATED):
             raise
         log.info("a read failed on the replica %s and runs again on the primary: %s", reads.replica.name, type(error).__name__)
         reads.replica, reads.are_met = None, False
+        forget_rows()
         return await run()
     finally:
         READS.reset(tokens[0])
