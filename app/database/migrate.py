@@ -35,6 +35,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from app.database import applying, roles, units, waiting
+from app.database.pool.pools import parameters
 from app.database.roles import MigrationError
 from app.resources import numbers, version
 
@@ -128,7 +129,7 @@ def migrate(url: str, shards: int | None = None) -> list[str]:
 
 def other_places(url: str) -> dict[str, str]:
     """The connection strings of places but home, which are migrated first, by name; none before the first migration."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True, **parameters(url)) as connection:
         if connection.execute("select to_regclass('bds.places')").fetchone() == (None,):
             return {}
         return dict(connection.execute("select name, url from bds.places where url is not null order by name").fetchall())
@@ -174,7 +175,7 @@ def _locks(connection: psycopg.Connection[Any], tables: list[int]) -> set[str]:
 
 def _connect(url: str) -> psycopg.Connection[Any]:
     """A connection that holds the runner's lock."""
-    connection = psycopg.connect(url, autocommit=True, application_name="bds migrate")
+    connection = psycopg.connect(url, autocommit=True, **parameters(url, "bds migrate"))
     version = connection.info.server_version
     if version < 170000:
         raise MigrationError(f"PostgreSQL 17 or newer is needed, this is {version // 10000}")
@@ -197,7 +198,7 @@ def _prepare(connection: psycopg.Connection[Any]) -> None:
 
 def is_current(url: str) -> bool:
     """Whether nothing is due."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True, **parameters(url)) as connection:
         if connection.execute("select to_regclass('public.bds_migrations')").fetchone() == (None,):
             return False
         applied = _applied(connection)

@@ -15,6 +15,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from app.database.pool.pools import parameters
+
 ROLES = {
     "bds_owner": "owns every object; tables are registered by its members",
     "bds_operator": "the operator of the service: every row of every company",
@@ -137,7 +139,7 @@ def close(connection: psycopg.Connection[Any]) -> None:
 
 def statements(url: str) -> str:
     """The statements with which an administrator makes the roles and grants them to the login of `url`, any number of times."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True, **parameters(url)) as connection:
         require_encoding(connection)
         return f"begin;\n{_text(connection, by_owner=False)}\ncommit;\n"
 

@@ -49,6 +49,7 @@ IDLE_TIMEOUT: LiteralString = """
 # of every session: how values are written, whatever the database or the login has set; and no statement is compiled
 SETTINGS = {
     **{"datestyle": "ISO, MDY", "timezone": "UTC", "intervalstyle": "iso_8601", "bytea_output": "hex", "extra_float_digits": "1"},
+    "row_security": "on",  # off: every read of a table with policies fails
     "jit": "off",
     "standard_conforming_strings": "on",  # as SQL bodies of functions are written
 }
@@ -61,9 +62,10 @@ SNAPSHOT: LiteralString = "begin isolation level repeatable read, read only"
 
 
 def parameters(url: str, name: str = "bds") -> dict[str, Any]:
-    """Connection parameters that `url` does not set itself."""
+    """Connection parameters that `url` does not set itself, and the encoding, whatever it, the database or the login has set."""
     given = conninfo_to_dict(url)
-    return {key: value for key, value in {"application_name": name, **TIMEOUTS}.items() if key not in given}
+    unset = {key: value for key, value in {"application_name": name, **TIMEOUTS}.items() if key not in given}
+    return {"client_encoding": "UTF8", **unset}
 
 
 def configure(connection: psycopg.Connection[Any]) -> None:
