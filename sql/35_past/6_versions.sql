@@ -72,7 +72,7 @@ as $$
     select greatest(clock_timestamp(), (select c.last_updated_at from bds.clocks c where c.company_id = company));
 $$;
 comment on function bds_past.latest(text) is
-    'The time after which everything is to come: now, or that of the company''s last change, if the machine''s clock went back since';
+    'The time after which everything is to come: now, or that of the company''s last change, if the clock went back since';
 
 create or replace function bds_service.find_version(
     company text, version bigint default null, at timestamptz default null, name text default null, entity text default null,

@@ -116,7 +116,8 @@ def test_a_filter_compares_the_rows_that_match_at_each_end(ask: Ask) -> None:
 def test_a_lookup_that_names_nothing_matches_no_row_whatever_its_id(ask: Ask, operator: Operator) -> None:
     operator.write("acme", "insert into data.categories (id, code, name) values (-1, 'M', 'Minus')")
     operator.write(
-        "acme", "insert into data.products (id, code, name, category_id) values (-1, 'E', 'e', -1), (-2, 'C', 'c', 7), (-3, 'X', 'x', null)"
+        "acme",
+        "insert into data.products (id, code, name, category_id) values (-1, 'E', 'e', -1), (-2, 'C', 'c', 7), (-3, 'X', 'x', null)",
     )
     for filter, codes in (
         ("id = 'code:NONE'", ""),

@@ -241,7 +241,7 @@ def test_a_version_that_is_null_is_no_version(feed: Feed) -> None:
     feed.good(products=[{"code": c, "name": "old"} for c in "AB"])
     before = version(feed)
     for call in ("revert_range(%s, null, 1)", "revert_range(%s, null)", "restore(%s, null)"):
-        with pytest.raises(psycopg.Error, match="expected a version .the id of a change, or 0., got null") as caught:
+        with pytest.raises(psycopg.Error, match=r"expected a version \(the id of a change, or 0\), got null") as caught:
             feed.ask(f"select bds.{call}", feed.company)
         assert caught.value.sqlstate == "BD005", call
     assert version(feed) == before
