@@ -92,6 +92,7 @@ grant execute on function
 grant execute on function bds.create_company, bds.create_user, bds.delete_company, bds.delete_user, bds.set_access
     to bds_operator, bds_service;
 grant execute on function bds_service.join_company to bds_service;
+grant execute on function bds_service.last_generation to bds_operator, bds_service;
 grant select on bds.companies to bds_operator, bds_service, bds_worker;
 grant select (id, email, companies, is_administrator, created_at, last_login_at) on bds.users to bds_operator, bds_service;
 grant execute on function

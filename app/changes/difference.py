@@ -28,12 +28,12 @@ from app.query.parse import where as parse_where
 from app.query.parse.nodes import Name, Node
 from app.query.sql.difference import IN_ORDER, ORDERS, Difference, counts, records
 from app.query.sql.statements import page
-from app.types import exact_json
+from app.types import exact_json, literals
 from app.types.literals import INT8
 
 OPERATIONS = ("create", "update", "delete")
 PAGE = ("filter", "sort", "after", "limit")
-NOBODY = "-1"  # the id of no row
+NOBODY = str(INT8[-1] + 1)  # the id of no row: ids may be negative
 
 
 class Range:
@@ -190,4 +190,4 @@ class _RangeChecker(WhereChecker):
         if field.name == "id":
             return Column(name.at, own.type, (), own), constants
         ids = [self._ids.get(Lookup(target.name, field.name, str(each.value)), NOBODY) for each in constants]
-        return Column(name.at, own.type, (), own), [Constant(0, "int8", id) for id in ids]
+        return Column(name.at, own.type, (), own), [Constant(0, *literals.number(id)) for id in ids]

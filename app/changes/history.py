@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import LiteralString
 
-from app.changes.rows import read_id, reading, row_key
+from app.changes.rows import named_id, reading, row_key
 from app.database.catalog import Catalog, Entity
 from app.database.database import Database
 from app.database.past import Moment, model_of
@@ -70,7 +70,7 @@ async def read_history(
     catalog = model_of(database.catalog) if moment else database.catalog
     async with reading(database, company, moment) as connection:
         found = await _find(connection, catalog, company, catalog[entity.name], id)
-        number = read_id(id) if found is None else found
+        number = named_id(id) if found is None else found
         none: tuple[list[str], bool] = ([], False)
         versions, more = none if number is None else await read_versions(connection, company, entity, number, limit, offset)
     if not versions and found is None and not offset:

@@ -21,7 +21,8 @@ from app.database.pool.session import Session, read_row_on
 from app.database.servers.reads import require_generation
 from app.errors import ServiceError
 from app.query.check.query import Query
-from app.query.check.tree import Column, Comparison, Constant, Expression, Junction, Membership
+from app.query.check.tree import Column, Comparison, Constant, Expression, Junction, Membership, Not
+from app.query.parse.nodes import Comparator
 from app.query.sql.rows import RECORDS
 
 # The month of a change, and the first month that begins after another one: ids and times rise together; and the first change kept.
@@ -86,12 +87,14 @@ CHANGES = Entity(
     description=None,
 )
 LAST = 2**63 - 1
+OPPOSITES: dict[Comparator, Comparator] = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 ID_COLUMN = Column(0, "int8", (), CHANGES.fields["id"])
 
 
 def log_query(catalog: Catalog, params: Sequence[tuple[str, str]]) -> Query:
     """Check filter, sort and limit of the log.  Raises QueryError, also for any other parameter."""
-    return list_query(catalog, CHANGES, params, LogChecker)
+    query = list_query(catalog, CHANGES, params, LogChecker)
+    return replace(query, filter=_without_not(query.filter)) if query.filter else query
 
 
 async def read_changes(database: Database, company: str, params: Sequence[tuple[str, str]]) -> Answer:
@@ -180,6 +183,21 @@ def _parts(condition: Expression | None) -> tuple[Expression, ...]:
     if isinstance(condition, Junction) and condition.operator == "and":
         return tuple(condition.operands)
     return (condition,) if condition else ()
+
+
+def _without_not(condition: Expression, *, is_negated: bool = False) -> Expression:
+    """The same condition, without `not` around comparisons with the id, from which the bounds of a page are read."""
+    match condition:
+        case Not(operand=operand):
+            return _without_not(operand, is_negated=not is_negated)
+        case Junction(operator=operator, operands=operands):
+            joined = operator if not is_negated else "or" if operator == "and" else "and"
+            return replace(
+                condition, operator=joined, operands=tuple(_without_not(each, is_negated=is_negated) for each in operands)
+            )
+        case Comparison(operator=operator, left=Column(field=Field(name="id"))) if is_negated and operator in OPPOSITES:
+            return replace(condition, operator=OPPOSITES[operator])
+    return Not(condition.at, "bool", condition) if is_negated else condition
 
 
 def require_change_kept(lowest: int, first: int, target: str) -> None:

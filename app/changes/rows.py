@@ -120,6 +120,12 @@ def read_id(text: str) -> int | None:
     return int(text) if _ID.fullmatch(text) and int(text) in INT8 else None
 
 
+def named_id(text: str) -> int | None:
+    """The id by which a text names a row, `12` or `id:12`; None if it is another lookup, or no id."""
+    kind, colon, value = text.partition(":")
+    return read_id(value) if colon and kind.strip().lower() == "id" else read_id(text)
+
+
 def row_key(catalog: Catalog, entity: Entity, text: str) -> Expression | None:
     """The condition for the row with an id or a lookup, given as text; None if no row can match.
 

@@ -72,9 +72,9 @@ def of_members(given: dict[str, Any]) -> Selection:
             is_right = isinstance(value, str) or (name in (*VERSIONS, "generation") and type(value) is int)
         else:
             is_right = isinstance(value, bool) if name in SWITCHES else _is_list_of_texts(value)
-        if not is_right and value is not None:
+        if not is_right:
             raise _malformed(f"{name}: expected {_expected(name)}", name)
-    given = {name: str(value) if name in (*VERSIONS, "generation") else value for name, value in given.items() if value is not None}
+    given = {name: str(value) if name in (*VERSIONS, "generation") else value for name, value in given.items()}
     _check(given)
     changes = {name: given[name] for name in (*TEXTS, *LISTS) if name in given}
     return Selection(changes, dry_run=given.get("dryRun", False), force=given.get("force", False))

@@ -215,15 +215,26 @@ def _next_link(reading: Reading, keys: bytes, position: bytes | None) -> str:
     assert query.page is not None
     mark = _mark(reading, position)[0] if query.tracks and position is not None else None
     top = [] if query.top is None else [f"$top={query.top - query.page}"]
-    return _url(reading, *top, f"$skiptoken={write_token(query.page, keys, mark)}")
+    return _url(reading, *top, f"$skiptoken={write_token(query.page, keys, mark)}", root=_root(reading, position))
 
 
-def _url(reading: Reading, *options: str) -> str:
-    """The URL of the same query with other options in place of those for a page.
+def _root(reading: Reading, position: bytes | None) -> str | None:
+    """The company with the id of the version that its name meant for a page as of a position: a name may move; None for others."""
+    moment = reading.plan.request.moment
+    if moment is None or moment.name is None or position is None:
+        return None
+    version = position.decode().split(".")[-2]  # see Select.position
+    return f"{reading.plan.company}@{version}"
+
+
+def _url(reading: Reading, *options: str, root: str | None = None) -> str:
+    """The URL of the same query with other options in place of those for a page.  root: in place of the company and its version.
 
     Raises QueryError if it is longer than a URL may be: the sort keys of a page's last row are in it.
     """
     path, _, given = reading.request.rel_url.raw_path_qs.partition("?")
+    if root is not None:
+        path = "/".join([*path.split("/")[:3], root, *path.split("/")[4:]])
     kept = [pair for pair in given.split("&") if pair and unquote(pair.partition("=")[0]) not in PAGE_OPTIONS]
     target = f"{path}?{'&'.join([*kept, *options])}"
     if len(target) > MAX_URL:

@@ -22,6 +22,7 @@ CREATE: LiteralString = "select bds.create_company(%s, %s, %s)"
 JOIN: LiteralString = "select bds_service.join_company(%s)"
 DELETE: LiteralString = "select table_name, rows from bds.delete_company(%s)"
 SETTING: LiteralString = "select set_config(%s, %s, false)"
+LAST_GENERATION: LiteralString = "select bds_service.last_generation(%s)"
 RESIDENTS: LiteralString = """
     select c.id
     from bds.companies c left join bds.directory d on d.company_id = c.id
@@ -136,6 +137,7 @@ def create_company(
             with _at(urls, place, session) as there:
                 if problem := difference(place, one_row(there, STATE), one_row(home, STATE)):
                     raise ServiceError("conflict", f"the place {place} {problem}", target="place")
+                _tell_generation(home, there, company)
                 there.execute(CREATE, (company, tenant, None))
     return place
 
@@ -148,10 +150,13 @@ def delete_company(urls: dict[str, str], company: str, *, session: str | None = 
     with _act(urls[HOME], session) as home, home.transaction():
         home.execute("set local idle_in_transaction_session_timeout = 0")  # while the place deletes
         place = home.execute("select place from bds.directory where company_id = %s", (company,)).fetchone() or (HOME,)
-        rows = home.execute(DELETE, (company,)).fetchall()
-        if place[0] != HOME:
-            release = one_value(home, "select current_setting('bds.release')")
+        if place[0] == HOME:
+            rows = home.execute(DELETE, (company,)).fetchall()
+        else:
             with _at(urls, place[0], session) as there:
+                _tell_generation(there, home, company)
+                rows = home.execute(DELETE, (company,)).fetchall()
+                release = one_value(home, "select current_setting('bds.release')")
                 there.execute(SETTING, ("bds.release", release))
                 try:
                     rows = there.execute(DELETE, (company,)).fetchall() + rows
@@ -160,6 +165,14 @@ def delete_company(urls: dict[str, str], company: str, *, session: str | None = 
                         raise
         home.execute("select pg_notify('bds_places', %s)", (company,))
     return rows
+
+
+def _tell_generation(known: psycopg.Connection[Any], told: psycopg.Connection[Any], company: str) -> None:
+    """Tell a server, which creates or deletes a company, of the last generation that another one knows of it.
+
+    So home knows those of companies that were deleted elsewhere, and the place of a new one begins after them.
+    """
+    told.execute(SETTING, ("bds.generation", str(one_value(known, LAST_GENERATION, company) or "")))
 
 
 def _act(url: str, session: str | None) -> psycopg.Connection[Any]:

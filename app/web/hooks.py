@@ -126,8 +126,8 @@ async def replay(page: PageRequest) -> web.StreamResponse:
     form = await page.form()
     hook_id = page.path_variables["id"]
     since, until = (form[name].strip() for name in ENDS)
-    ends = {"since": start(since) or None, "until": None if until in ("", NOW) else absolute(until)}
-    if ends["since"] is None:
+    ends = {"since": start(since)} | ({} if until in ("", NOW) else {"until": absolute(until)})
+    if not ends["since"]:
         form.add_problem("since", "Enter a time, a version or its name")
     else:
         with form.collect_problems(*ENDS):

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from app.changes.rows import read_id, reading, row_key
+from app.changes.rows import named_id, reading, row_key
 from app.database.catalog import Entity, Field, Navigation
 from app.database.past import Moment
 from app.errors import ServiceError
@@ -67,7 +67,7 @@ async def show(page: PageRequest) -> web.StreamResponse:
     if form.problems:
         moment, found = None, await read_row(page, entity, text, None, "")
     if found is None:
-        if (id := read_id(text)) is None:
+        if (id := named_id(text)) is None:
             raise no_such_row(entity, text, form, asked if moment else "")
         return await missing_row(page, entity, id, form, moment)
     id, asof = found.row["id"], form["asof"] if moment else None

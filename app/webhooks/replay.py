@@ -59,15 +59,15 @@ def read_range(body: bytes) -> tuple[Moment, Moment]:
     for name, value in given.items():
         if name not in MEMBERS:
             raise invalid(name, f"expected {', '.join(MEMBERS)}, got {name}")
-        if value is not None and not isinstance(value, str) and type(value) is not int:
+        if not isinstance(value, str) and type(value) is not int:
             raise invalid(name, f"{name}: expected a number or text")
-    if given.get("since") is None:
+    if "since" not in given:
         raise invalid("since", "since is missing; expected a version, its name or a time")
     try:
-        ends = [Moment(target=name) if given.get(name) is None else read_moment(str(given[name]), name) for name in MEMBERS[:2]]
+        ends = [read_moment(str(given[name]), name) if name in given else Moment(target=name) for name in MEMBERS[:2]]
     except QueryError as error:
         raise invalid(error.target or "since", error.message) from None
-    require_generation(None if given.get("generation") is None else str(given["generation"]))
+    require_generation(str(given["generation"]) if "generation" in given else None)
     return ends[0], ends[1]
 
 

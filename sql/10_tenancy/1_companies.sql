@@ -120,6 +120,11 @@ begin
     end if;
     if coalesce(place, here) = here then
         insert into bds.clocks (company_id) values (company) on conflict do nothing;
+        -- readers may know changes of a company of this name that was deleted: its ids are given again
+        perform bds_change_log.begin_generation(company, 0, k.generation)
+        from bds_audit.deleted(company, null) d
+        cross join lateral (select greatest(d.generation, bds_audit.told_generation())) k (generation)
+        join bds.clocks c on c.company_id = company and cardinality(c.commons) < k.generation;
     elsif here = 'home' and exists (select 1 from bds.places p where p.name = place) then
         perform bds_operation.note_place(company, place);
     else
@@ -129,4 +134,5 @@ end
 $$;
 comment on function bds.create_company(text, text, text) is
     'Creates a company, and its tenant if there is none of that id. For a company that lives at another place, call it at home '
-    'with that place, then at the place without; bds company create does both';
+    'with that place, then at the place without; bds company create does both. Its generation is above those of companies of that '
+    'id that were deleted';

@@ -1,6 +1,7 @@
--- Generations of a company.  The first one begins with the company; another one when its log goes on from an earlier state, so that
--- ids of changes that some reader has seen are given again.  `bds.clocks.commons` has, for each earlier generation, the last change
--- that it has in common with the present one: ids up to it mean the same changes in both, later ones do not.
+-- Generations of a company.  The first one begins with the first company of its id; another one when its log goes on from an
+-- earlier state, so that ids of changes that some reader has seen are given again.  `bds.clocks.commons` has, for each earlier
+-- generation, the last change that it has in common with the present one: ids up to it mean the same changes in both, later ones
+-- do not.
 --
 -- The log goes on from an earlier state
 --
@@ -9,6 +10,7 @@
 --     after a restore of the company                         bds_operation.finish_restore
 --     after a restore of the database from a dump or a       bds.after_restore
 --     snapshot, which keeps or loses the timeline
+--     anew, if a company of its id was deleted               bds.create_company
 --
 -- A move keeps the generation, and notes the timeline of the new server.
 

@@ -208,6 +208,9 @@ as $$
 #variable_conflict use_variable
 begin
     perform bds.require_company(company);
+    if entity_name is not null then
+        perform bds_change_log.entity_of(entity_name);
+    end if;
     after := greatest(after, bds_change_log.lock_first_change(company) - 1);
     return query
         select h.version, r.entity, r.row_id, h.operation, h.at, h.actor, h.change_set_id, k.name,
@@ -231,4 +234,5 @@ $$;
 comment on function bds.change_values(text, text, bigint, bigint, bigint, uuid) is
     'The values that changes of a company replaced and set: a row for each changed column of an update, for each column that is '
     'not null of a create or delete; old and new as text, under the column''s present name. Parameters select the changes of an '
-    'entity, a row, ids greater than after and up to up_to, or a change set. Changes of unregistered entities are left out';
+    'entity, a row, ids greater than after and up to up_to, or a change set. Changes of unregistered entities are left out; raises '
+    'BD002 for one that is named';

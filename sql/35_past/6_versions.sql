@@ -64,6 +64,16 @@ $$;
 comment on function bds_past.kept_since(text, bigint) is
     'The time from which on all changes of a company are kept for sure, first being the first one that is kept';
 
+create function bds_past.latest(company text)
+    returns timestamptz
+    language sql
+    stable
+as $$
+    select greatest(clock_timestamp(), (select c.last_updated_at from bds.clocks c where c.company_id = company));
+$$;
+comment on function bds_past.latest(text) is
+    'The time after which everything is to come: now, or that of the company''s last change, if the clock went back since';
+
 create or replace function bds_service.find_version(
     company text, version bigint default null, at timestamptz default null, name text default null, entity text default null,
     out id bigint, out logged_at timestamptz, out moment timestamptz, out first_id bigint, out last_id bigint, out erasures bigint,
@@ -84,7 +94,7 @@ begin
     if name is not null then
         version := (select v.version from bds.versions v where v.company_id = company and v.name = name collate "C");
     elsif at is not null then
-        is_to_come := at > clock_timestamp();
+        is_to_come := at > bds_past.latest(company);
         is_unsure := at < bds_past.kept_since(company, first_id);
         version := bds_past.search(company, at, first_id, last_id);
     elsif version is null then
@@ -206,7 +216,7 @@ create function bds_past.registered_at(company text, entity text)
 as $$
     select v.id + case when v.logged_at < b.at then 1 else 0 end
     from bds_past.begin_of(entity) b (at)
-    cross join lateral bds_service.find_version(company, at => least(b.at, clock_timestamp())) v;
+    cross join lateral bds_service.find_version(company, at => least(b.at, bds_past.latest(company))) v;
 $$;
 comment on function bds_past.registered_at(text, text) is 'The first version at which an entity was registered';
 

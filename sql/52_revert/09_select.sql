@@ -16,19 +16,25 @@ as $$
 declare
     known   constant text[] := '{changeSet,to,from,entities,rows,actor}';
     wrong   text := (select min(k) from jsonb_object_keys(given) k where k <> all (known));
+    missing text := (select min(m.key) from jsonb_each(given) m where m.value = 'null');
     checked jsonb := given - 'rows';
     name    text;
 begin
-    given := jsonb_strip_nulls(given);
     if wrong is not null then
         raise exception using errcode = 'BD005', message = format('expected %s, got %s', array_to_string(known, ', '), wrong);
+    elsif missing is not null then  -- without it more would be undone
+        raise exception using
+            errcode = 'BD005',
+            message = case
+                when missing in ('from', 'to') then 'expected a version (the id of a change, or 0), got null'
+                else format('%s: expected a value, got null', missing)
+            end;
     elsif (given ? 'changeSet')::int + (given ? 'to' or given ? 'from')::int <> 1 then
         raise exception using errcode = 'BD005', message = 'expected a change set, to, or from with or without to';
     elsif given ? 'actor' and given ? 'to' and not given ? 'from' then
         raise exception using
             errcode = 'BD005', message = 'expected no actor with to alone: rows become as they were, whoever changed them';
     end if;
-    checked := jsonb_strip_nulls(given - 'rows');
     if given ? 'changeSet' then
         perform bds_revert.require(company, (given ->> 'changeSet')::uuid);
     end if;
@@ -44,10 +50,11 @@ begin
                 );
         end if;
     end if;
-    select min(e) into name
-    from jsonb_array_elements_text(coalesce(given -> 'entities', '[]')) e where e not in (select o.name from bds.entities o);
+    select min(coalesce(quote_literal(e), 'null')) into name
+    from jsonb_array_elements_text(coalesce(given -> 'entities', '[]')) e
+    where not exists (select from bds.entities o where o.name = e);
     if name is not null then
-        raise exception using errcode = 'BD002', message = format('no such entity: %L', name);
+        raise exception using errcode = 'BD002', message = format('no such entity: %s', name);
     end if;
     if given ? 'rows' then
         checked := checked || jsonb_build_object('rows', bds_revert.found(company, checked, given -> 'rows'));

@@ -112,7 +112,11 @@ create or replace function bds.restore(
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return bds_revert.run(company, jsonb_build_object('to', version, 'entities', entities, 'rows', rows), dry_run, force);
+    return bds_revert.run(
+        company,
+        jsonb_build_object('to', version) || jsonb_strip_nulls(jsonb_build_object('entities', entities, 'rows', rows)),
+        dry_run, force
+    );
 end
 $$;
 comment on function bds.restore(text, bigint, text[], text[], boolean, boolean) is
@@ -131,7 +135,9 @@ as $$
 begin
     return bds_revert.run(
         company,
-        jsonb_build_object('from', from_version, 'to', to_version, 'entities', entities, 'rows', rows, 'actor', changes_of),
+        jsonb_build_object('from', from_version) || jsonb_strip_nulls(
+            jsonb_build_object('to', to_version, 'entities', entities, 'rows', rows, 'actor', changes_of)
+        ),
         dry_run, force
     );
 end

@@ -43,6 +43,14 @@ comment on function bds_service.audit(text, timestamptz, bigint) is
     'wanted: its own where it lives, and at home those of the server. At home for administrators, else for the company of the '
     'session';
 
+create function bds_audit.told_generation()
+    returns int
+    language sql
+    stable
+    return nullif(current_setting('bds.generation', true), '')::int;
+comment on function bds_audit.told_generation() is
+    'What another server has told of the last generation of the company that is created or deleted, null if none has';
+
 create function bds_audit.note_deletion(company text)
     returns void
     language sql
@@ -52,28 +60,44 @@ as $$
     select bds_audit.note(
         '', 'delete', 'company ' || company,
         (
-            select jsonb_build_object('createdAt', c.created_at, 'generation', (
-                select cardinality(k.commons) + 1 from bds.clocks k where k.company_id = company
+            select jsonb_build_object('createdAt', c.created_at, 'generation', coalesce(
+                (select cardinality(k.commons) + 1 from bds.clocks k where k.company_id = company),
+                bds_audit.told_generation()
             ))
             from bds.companies c where c.id = company
         ), array[company]
     );
 $$;
 comment on function bds_audit.note_deletion(text) is
-    'Notes that a company is deleted, with its keys: triggers may not see it; when it was created, and its generation if it lived '
-    'here';
+    'Notes that a company is deleted, with its keys: triggers may not see it; when it was created, and its generation, which of '
+    'one that lived elsewhere has to be told';
 
 create function bds_audit.deleted(company text, created_at timestamptz, out generation int, out is_another boolean)
     language sql
     stable
 as $$
-    select max((a.detail ->> 'generation')::int), coalesce(bool_or((a.detail ->> 'createdAt')::timestamptz <> created_at), false)
-    from bds.server_audit a
-    where a.object = 'company ' || company and a.action = 'delete';
+    -- every company had at least one
+    select max(coalesce((a.detail ->> 'generation')::int, 1)),
+        coalesce(bool_or((a.detail ->> 'createdAt')::timestamptz <> created_at), false)
+    from bds.audit a
+    where a.company_id = '' and a.object = 'company ' || company and a.action = 'delete';
 $$;
 comment on function bds_audit.deleted(text, timestamptz) is
     'The highest generation that a company of this name had here when it was deleted, null if none was; and whether one of them '
     'was another company, which was not created at that time';
+
+create or replace function bds_service.last_generation(company text)
+    returns int
+    language sql
+    stable
+    security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(greatest(d.generation, (select cardinality(k.commons) + 1 from bds.clocks k where k.company_id = company)), 0)
+    from bds_audit.deleted(company, null) d;
+$$;
+comment on function bds_service.last_generation(text) is
+    'The highest generation that a company of this name has here, or had when it was deleted; 0 if there was none';
 
 create function bds_audit.note_dump(company text)
     returns void

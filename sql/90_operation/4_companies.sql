@@ -154,17 +154,17 @@ begin
     perform from (select 1 from bds.hook_states s where s.company_id = company order by s.hook_id for update) locked;
     perform bds_operation.require_no_import(company);
     perform pg_notify('bds_hooks', company);
+    perform pg_notify('bds_keys', company);  -- keys of this company alone are deleted with it, those of its tenant lose it
     perform bds_audit.note_deletion(company);
 end
 $$;
 comment on function bds_operation.close_company(text) is
-    'Takes a company''s turn and keeps everybody from adding to it; notes the deletion in the audit';
+    'Takes a company''s turn and keeps everybody from adding to it; processes forget its keys; notes the deletion in the audit';
 
 create function bds_operation.revoke_access(company text)
     returns void
     language sql
 as $$
-    select pg_notify('bds_keys', k.id::text) from bds.api_keys k where company = any (k.companies);
     update bds.api_keys k set companies = array_remove(k.companies, company)
     where company = any (k.companies) and not k.companies <@ array[company];
     select from (select 1 from bds.users u where company = any (u.companies) order by u.id for no key update) locked;

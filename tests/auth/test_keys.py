@@ -121,6 +121,29 @@ def test_unknown_revoked_and_expired_keys_are_refused(operator: Operator, databa
     asyncio.run(check())
 
 
+def test_keys_of_a_deleted_company_are_not_keys_of_a_new_one_of_its_name(operator: Operator, database_url: str) -> None:
+    def create(tenant: str) -> None:
+        operator.company("acme", tenant=tenant)
+
+    create("ours")
+    only, all_of_tenant = operator.key("acme"), operator.key(tenant="ours")
+
+    async def check() -> None:
+        async with gate(database_url) as opened:
+            for key in (only, all_of_tenant):
+                identity = await identify(opened, key)
+                assert identity and identity.may("read", "acme")
+            with operator.connection.transaction():
+                operator.delete_company("acme")
+                create("theirs")
+            async with asyncio.timeout(CACHE_SECONDS / 2):
+                for key in (only, all_of_tenant):
+                    while (found := await identify(opened, key)) and found.may("read", "acme"):
+                        await asyncio.sleep(0)
+
+    asyncio.run(check())
+
+
 def test_cached_basic_credentials_count_only_as_they_were_sent(operator: Operator, database_url: str) -> None:
     operator.company("acme")
     key = operator.key("acme")

@@ -113,6 +113,33 @@ def test_a_filter_compares_the_rows_that_match_at_each_end(ask: Ask) -> None:
     ]
 
 
+def test_a_lookup_that_names_nothing_matches_no_row_whatever_its_id(ask: Ask, operator: Operator) -> None:
+    operator.write("acme", "insert into data.categories (id, code, name) values (-1, 'M', 'Minus')")
+    operator.write(
+        "acme",
+        "insert into data.products (id, code, name, category_id) values (-1, 'E', 'e', -1), (-2, 'C', 'c', 7), (-3, 'X', 'x', null)",
+    )
+    for filter, codes in (
+        ("id = 'code:NONE'", ""),
+        ("id != 'code:NONE'", "ECX"),
+        ("id IN ('code:NONE', 'code:E')", "E"),
+        ("category = 'code:NONE'", ""),
+        ("category != 'code:NONE'", "EC"),
+        ("NOT category = 'code:NONE'", "EC"),
+        ("category IN ('code:NONE', 'code:M')", "E"),
+        ("category NOT IN ('code:NONE', 'code:M')", "C"),
+        ("category = 'code:M'", "E"),
+    ):
+        found = [new["code"] for *_, new in brief(difference(ask, since="13", filter=filter))]
+        assert "".join(found) == codes, filter
+        rows = ask(
+            lambda database, filter=filter: read_rows(  # type: ignore[misc]
+                database, "acme", database.catalog["products"], [("filter", f"id < 0 and ({filter})"), ("sort", "-id")]
+            )
+        )
+        assert "".join(row["code"] for row in rows["data"]) == codes, filter
+
+
 def test_ends_are_ids_times_and_names(ask: Ask, operator: Operator) -> None:
     operator.connection.execute("select bds.name_version('acme', 'before', 5)")
     [(at,)] = operator.rows("select bds_service.api_time(created_at) from bds.changes where company_id = 'acme' and id = 7")

@@ -91,8 +91,16 @@ def test_a_page_without_a_lower_bound_begins_after_a_gap_in_the_log(database_url
             ("filter=id < 8", [6, 7]),
             ("filter=operation = 'create' or id = 2", [6, 7, 8, 9]),
             ("filter=operation = 'create'", [6, 7, 8, 9]),
+            ("filter=not id > 7", [6, 7]),
+            ("filter=not (id in (2, 7) or id > 8)", [6, 8]),
+            ("filter=not (id < 6 and operation = 'create')", [6, 7, 8, 9]),
+            ("filter=not (id <= 6 or id > 8 and not id = 9)", [7, 8, 9]),
         ):
             reply = service.ask(f"/c/demo/changes?{quote(query, safe='=&')}", key=key)
             assert [each["id"] for each in reply.json["data"]] == ids, query
-        reply = service.ask("/c/demo/changes?filter=id%20>%200", key=key)
-        assert (reply.status, reply.json["firstId"]) == (410, 6)
+        for filter in (
+            *("id > 0", "not id < 3", "not id <= 4", "not id != 5", "not not id > 2", "id not between 1 and 2 and not id < 3"),
+            *("not (id < 3 or operation = 'delete')", "not (id < 3 or id > 8)", "not id < 3 and operation in ('create', 'update')"),
+        ):
+            reply = service.ask(f"/c/demo/changes?filter={quote(filter)}", key=key)
+            assert (reply.status, reply.json.get("firstId")) == (410, 6), filter

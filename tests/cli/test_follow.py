@@ -191,10 +191,12 @@ def test_it_fails_when_the_company_is_deleted(operator: Operator, environment: d
     with following(environment) as follow:
         add(operator, 3)
         follow.wait(3)
-        operator.rows("select bds.delete_company('demo')")
-        operator.company("demo")
-        add(operator, 1)
+        with operator.connection.transaction():
+            operator.rows("select bds.delete_company('demo')")
+            operator.company("demo")
+            add(operator, 5)
         assert follow.process.wait(30) == 1
+    assert follow.ids == [1, 2, 3]
     assert follow.messages == ["bds: the log of demo does not go on after 3: it was deleted or restored\n"]
 
 

@@ -332,6 +332,15 @@ def test_values_of_changes_are_of_the_named_company_and_of_registered_entities(a
     assert acme.rows(values, ("acme",)) == [("units", "acme")]
 
 
+def test_an_entity_that_does_not_exist_is_not_one_without_changes(acme: Operator) -> None:
+    acme.write("acme", "insert into data.units (code, name) values ('a', 'A')")
+    assert acme.rows("select count(*) > 0 from bds.change_values('acme', 'units')") == [(True,)]
+    for question in ("bds.change_values('acme', 'nope')", "bds.row_history('acme', 'nope', 1)", "bds.row_at('acme', 'nope', 1, 1)"):
+        with pytest.raises(psycopg.Error, match="no such entity: 'nope'") as raised:
+            acme.rows(f"select * from {question}")
+        assert raised.value.sqlstate == "BD002"
+
+
 def test_a_company_that_does_not_exist_is_not_one_without_changes(operator: Operator) -> None:
     for question in (
         "bds.first_change('nowhere')",

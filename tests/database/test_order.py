@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -101,6 +101,14 @@ def test_a_clock_that_goes_back_does_not_take_updated_at_with_it(operator: Opera
     operator.write("acme", "insert into data.units (code, name) values ('b', 'B')")
     [(first,), (second,)] = operator.rows("select updated_at from data.units order by id")
     assert future < first < second
+    # at=<updatedAt> shows the row, and what is registered then begins with a version that there is
+    shown = "select count(*) from bds.rows_at('acme', 'units', bds.version_of('acme', %s))"
+    assert [operator.rows(shown, (at.isoformat(),)) for at in (future, first, second)] == [[(0,)], [(1,)], [(2,)]]
+    with pytest.raises(psycopg.Error, match="is in the future"):
+        operator.rows(shown, ((second + timedelta(microseconds=1)).isoformat(),))
+    operator.connection.execute("update bds.column_history set since = %s where entity = 'units'", (second,))
+    with pytest.raises(psycopg.Error, match="expected 2 or later"):
+        operator.rows("select * from bds.diff('acme', 'units', 1, 2)")
 
 
 def test_readers_and_other_companies_wait_for_no_writer(operator: Operator, connect) -> None:

@@ -129,13 +129,13 @@ DEFINERS = {
         import_rows import_run import_stage lock_company log_head refuse_absent revert
         row_at row_history rows_at set_context""",
     "bds_service": """answer_request audit claim_request end_request end_rest note_request replay_hook find_version forget_version name_version authenticate backlog begin_attempt begin_session count_wrong create_company create_hook create_key create_user delete_company delete_hook delete_mapper delete_user
-        end_attempt end_session join_company keep_secret keys_of lock_hook maintain note_use
+        end_attempt end_session join_company last_generation keep_secret keys_of lock_hook maintain note_use
         password_of put_mapper reap_imports replace_password retry_delivery revoke_key rotate_hook session set_access set_context set_password test_hook update_hook whole_tenants""",
     "bds_worker": """is_altered is_deep last_changes number_of ranges_with require_registered disable_failing diff versions_between find_changes find_version refuse_absent set_range set_version version_of change_sets change_values authenticate claim_deliveries count_changes count_rows first_change forget_deliveries import_report record_attempts refit_hook release_leases renew_leases route_changes row_at row_history log_head rows_at
         match_filters rows_where""",
     "bds_operator": """audit is_altered is_deep last_changes number_of ranges_with require_registered disable_failing end_request end_rest replay_hook restore revert_range forget_version name_version diff versions_between find_changes find_version refuse_absent set_range set_version version_of change_sets change_values backlog claim_deliveries compare_log count_changes count_rows create_company create_hook create_key create_user delete_company log_head has_head verify_log verify_sealed delete_hook
         delete_mapper delete_user erase first_change grant_company forget_deliveries import_begin import_cancel import_document import_fail
-        import_note_positions import_progress import_received import_report import_rows import_run import_stage keys_of lock_company lock_hook maintain put_mapper reap_imports record_attempts
+        import_note_positions import_progress import_received import_report import_rows import_run import_stage keys_of last_generation lock_company lock_hook maintain put_mapper reap_imports record_attempts
         refit_hook release_leases renew_leases retry_delivery revert revoke_company revoke_key rotate_hook route_changes row_at row_history rows_at set_context
         set_access set_password set_retention table_problems test_hook turn_holders update_hook whole_tenants""",
     "bds_importer": """answer_request claim_request end_request may_have_lost model_time note_request preview restore revert_range forget_version name_version diff versions_between find_changes find_version refuse_absent set_range set_version version_of change_sets change_values first_change import_begin import_cancel import_document import_fail import_note_positions import_progress import_received import_report import_rows

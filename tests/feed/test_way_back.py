@@ -237,6 +237,17 @@ def test_values_that_a_domain_or_an_enum_takes_no_more_are_conflicts(feed: Feed)
     assert feed.ask("select code, level from api.gauges order by code") == [("D", 5), ("L", 5), ("M", 5), ("fits", 2)]
 
 
+def test_a_version_that_is_null_is_no_version(feed: Feed) -> None:
+    feed.good(products=[{"code": c, "name": "old"} for c in "AB"])
+    before = version(feed)
+    for call in ("revert_range(%s, null, 1)", "revert_range(%s, null)", "restore(%s, null)"):
+        with pytest.raises(psycopg.Error, match=r"expected a version \(the id of a change, or 0\), got null") as caught:
+            feed.ask(f"select bds.{call}", feed.company)
+        assert caught.value.sqlstate == "BD005", call
+    assert version(feed) == before
+    assert revert_range(feed, before - 1, to_version=None, dry_run=True)["undoes"] == {"from": before - 1}, "up to now"
+
+
 @pytest.mark.parametrize(
     ("selection", "state", "message"),
     [
@@ -246,9 +257,12 @@ def test_values_that_a_domain_or_an_enum_takes_no_more_are_conflicts(feed: Feed)
         ({"to": 1, "actor": "ann"}, "BD005", "expected no actor with to alone"),
         ({"to": "x y"}, "BD005", "expected a version"),
         ({"from": 2, "to": 1}, "BD005", "comes after version"),
+        ({"from": None, "to": 1}, "BD005", "expected a version .the id of a change, or 0., got null"),
+        ({"to": 1, "rows": None}, "BD005", "rows: expected a value, got null"),
         ({"to": 99}, "BD002", "has no version 99"),
         ({"to": "nobody"}, "BD002", "has no version nobody"),
         ({"to": 1, "entities": ["things"]}, "BD002", "no such entity: 'things'"),
+        ({"to": 1, "entities": [None]}, "BD002", "no such entity: null"),
         ({"to": 1, "rows": ["things/1"]}, "BD002", "no such entity: 'things'"),
         ({"to": 1, "rows": ["products"]}, "BD005", "expected a row such as"),
         ({"to": 1, "rows": ["products/name:x"]}, "BD005", "'name' is not a lookup of products"),

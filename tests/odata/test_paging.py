@@ -7,12 +7,14 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import psycopg
 import pytest
 
+from tests.auth.client import ask
 from tests.service.serving import Reply, Service, running, wait_until
 
 ROWS = 300
@@ -168,6 +170,33 @@ def test_no_row_is_skipped_or_repeated_while_others_write(service: Service, modu
         stop.set()
         for thread in threads:
             thread.join()
+
+
+@pytest.mark.parametrize("root", ["pinned@v", "pinned%40v"])
+def test_pages_as_of_a_name_are_of_one_version_when_the_name_moves(service: Service, root: str) -> None:
+    operator = service.operator
+    if not operator.rows("select from bds.companies where id = 'pinned'"):
+        operator.company("pinned")
+        operator.write("pinned", "insert into data.units (code, name) select n, 'a' || n from generate_series(1, 6) n")
+        operator.write("pinned", "update data.units set name = 'b' || code where company_id = 'pinned'")
+    own = replace(service, key=operator.key("pinned"))
+
+    def name(version: int) -> None:
+        operator.write("pinned", "select bds.name_version('pinned', 'v', %s)", (version,))
+
+    name(6)
+    query = "units?$orderby=name%20desc&$select=name"
+    reply: Reply | None = own.ask(f"/api/odata/{root}/{query}", authorization=own.basic, Prefer="odata.maxpagesize=2")
+    name(12)
+    found: list[str] = []
+    while reply is not None:
+        found += [row["name"] for row in reply.json["value"]]
+        reply = follow(own, reply)
+    assert found == ["a6", "a5", "a4", "a3", "a2", "a1"]
+    part = {"id": "1", "method": "GET", "url": query, "headers": {"Prefer": "odata.maxpagesize=2"}}
+    sent = ask(own, f"/api/odata/{root}/$batch", "POST", {"Authorization": own.basic}, {"requests": [part]})
+    [inner] = sent.json["responses"]
+    assert "/api/odata/pinned@12/units?" in inner["body"]["@odata.nextLink"]
 
 
 def test_a_link_has_the_options_of_its_request(service: Service) -> None:

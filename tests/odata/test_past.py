@@ -352,7 +352,8 @@ def test_the_history_of_a_deleted_row_is_found_by_any_id(service: Service) -> No
     for id in ids:
         reply = service.ask(f"/c/demo/units/{id}/history")
         assert [each["operation"] for each in reply.json["data"]] == ["delete", "create"], id
-    for none in ("%C2%B2", "%D9%A3", "-07", "9223372036854775808"):
+        assert service.ask(f"/c/demo/units/id:{id}/history").json == reply.json, id
+    for none in ("id:999", "id:x", "code:-7", "%C2%B2", "%D9%A3", "-07", "9223372036854775808"):
         assert service.ask(f"/c/demo/units/{none}/history").status == 404, none
 
 

@@ -179,6 +179,17 @@ def test_an_administrator_creates_a_company_at_a_place_on_the_page(pair: Places)
         assert not boss.get("/companies").tree.xpath("//select[@id='place']")
 
 
+def test_a_company_that_is_created_again_begins_after_the_generations_of_those_before_at_any_place(pair: Places, bds: Any) -> None:
+    generations = []
+    for place in ("west", "home", "west", "west"):
+        assert bds("company", "create", "acme", "--place", place)[0] == 0
+        if not generations:
+            pair.west.rows("select bds.after_restore()")
+        generations += pair.at(place).rows("select generation from bds.company_positions where company_id = 'acme'")
+        assert bds("company", "delete", "acme", "--yes")[0] == 0
+    assert generations == [(2,), (3,), (4,), (5,)]
+
+
 def test_the_service_deletes_a_company_at_a_place_when_an_administrator_at_home_does(pair: Places) -> None:
     pair.company("west", "acme")
     pair.company("west", "beta")

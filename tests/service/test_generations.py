@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -300,8 +301,43 @@ def test_a_company_that_is_restored_again_has_a_generation_that_nobody_knows(ope
     assert restored(second) == [(1, 1), (2, 2), (3, 0), (4, None)]
     operator.delete_company("acme")
     operator.company("acme")
-    assert operator.rows("select generation from bds.generations") == [(1,)], "another company of that name"
-    assert restored(second) == [(1, 0), (2, 0), (3, 0), (4, 0), (5, None)], "ids of the other one are none of this one"
+    another = [(1, 0), (2, 0), (3, 0), (4, 0), (5, None)]
+    assert operator.rows("select generation, last_common_id from bds.generations order by 1") == another
+    assert restored(second) == [*another[:-1], (5, 0), (6, None)], "ids of the other one are none of this one"
+
+
+def test_a_company_of_a_name_that_was_deleted_has_a_generation_that_nobody_knows(database_url: str) -> None:
+    units = "insert into data.units (code, name) select 'u' || n, n from generate_series(1, %s) n"
+    with running(database_url, odata_extended=True) as service:
+        operator = service.operator
+        operator.company("again", tenant="one")
+        own = replace(service, key=operator.key(tenant="one"))
+        operator.write("again", units, (3,))
+        get = own.ask
+        tag = get("/c/again/units").headers["ETag"]
+        delta = get("/api/odata/again/units", Prefer="odata.track-changes").json["@odata.deltaLink"]
+        with following(own, "again", after=0) as client:
+            client.wait(3)
+            with operator.connection.transaction():
+                operator.delete_company("again")
+                operator.company("again", tenant="one")
+                operator.write("again", units, (5,))
+            client.wait_for_end()
+        assert client.ids == [1, 2, 3], "nothing of the new one, of which it would not know the beginning"
+        connection, response = connect(own, "again", last=3)
+        answer = json.load(response)
+        connection.close()
+        assert (response.status, answer["firstId"], answer["lastCommonId"]) == (410, 1, 0)
+        assert get("/c/again").json["position"] == "2:5"
+        for path in ("changes?filter=id > 3&generation=1", "units?since=3&generation=1", "units?version=3&generation=1"):
+            gone = get(f"/c/again/{path.replace(' ', '%20')}")
+            assert (gone.status, gone.json["lastCommonId"]) == (410, 0), path
+        assert get("/c/again/units", X_BDS_Position="3").status == 410
+        assert get("/c/again/units", If_None_Match=tag).status == 200
+        assert get(delta[delta.index("/api/") :]).status == 410
+        with following(own, "again", after="2:0") as client:
+            client.wait(5)
+            assert (client.ids, client.generation) == ([1, 2, 3, 4, 5], 2)
 
 
 def check_deliveries(receiver: Receiver) -> None:

@@ -294,6 +294,7 @@ def test_a_deleted_row_has_a_page_that_leads_to_its_history(anna: Visitor, servi
     service.operator.write("demo", "delete from data.products where code = 'GONE'")
     page = anna.get(f"/data/products/{id}?company=demo")
     assert page.status == 404 and page.one("//h1") == "GONE Gone" and "This row was deleted " in page.text
+    assert anna.get(f"/data/products/id:{id}?company=demo").one("//h1") == "GONE Gone"
     assert anna.get(page.one("//main//a[.='History']/@href")).one("//h1") == "products GONE Gone"
     before = anna.get(page.one("//main//a[.='The row before it was deleted']/@href"))
     assert before.status == 200 and before.one("//h1") == "GONE Gone"

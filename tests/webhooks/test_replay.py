@@ -166,7 +166,6 @@ def ask(client: Client, body: Any, hook: str | None = None) -> Reply:
         ({"since": "third", "generation": 1}, 2),
         ({"since": 1, "until": "third"}, 2),
         ({"since": 5}, 0),
-        ({"since": 2, "until": None}, 3),
     ],
 )
 def test_a_range_is_replayed_over_http(client: Client, body: Any, changes: int) -> None:
@@ -187,6 +186,8 @@ def test_a_range_is_replayed_over_http(client: Client, body: Any, changes: int) 
         ({"since": -1}, 400, "since"),
         ({"since": "2026-13-01"}, 400, "since"),
         ({"since": 0, "until": []}, 400, "until"),
+        ({"since": 0, "until": None}, 400, "until"),
+        ({"since": 0, "generation": None}, 400, "generation"),
         ({"since": 0, "until": "1 2"}, 400, "until"),
         ({"since": 0, "most": 5}, 400, "most"),
         (b'{"since": 0, "since": 1}', 400, "since"),
@@ -255,8 +256,9 @@ def test_what_the_log_no_longer_has_is_not_replayed(client: Client) -> None:
     key = operator.key("kept", scopes=("hooks",))
     hook = client.ask("POST", "/c/kept/hooks", {"entity": "units", "url": URL}, key=key).json["id"]
     for since, until in ((0, 3), (1, None), ("2020-01-20", 3), (0, 1), (3, 1)):
-        reply = client.ask("POST", f"/c/kept/hooks/{hook}/replay", {"since": since, "until": until}, key=key)
-        assert (reply.status, reply.json["firstId"]) == (410, 3), (since, until, reply.json)
+        ends = {"since": since} | ({} if until is None else {"until": until})
+        reply = client.ask("POST", f"/c/kept/hooks/{hook}/replay", ends, key=key)
+        assert (reply.status, reply.json["firstId"]) == (410, 3), (ends, reply.json)
     reply = client.ask("POST", f"/c/kept/hooks/{hook}/replay", {"since": 2}, key=key)
     assert (reply.status, reply.json) == (202, {"changes": 1, "deliveries": 1})
 
