@@ -20,7 +20,9 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 DAY = 86_400  # seconds
 
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
-Amount = Annotated[float, Meta(ge=0, lt=1e9)]  # seconds
+Amount = Annotated[float, Meta(ge=0, le=1_000_000_000)]  # seconds
+AtLeastASecond = Annotated[float, Meta(ge=1, le=DAY)]
+Limit = Annotated[float, Meta(gt=0, le=DAY)]  # seconds; 0 would be no limit
 Days = Annotated[float, Meta(ge=0, le=100_000)]  # or fractions of days
 Seconds = Annotated[int, Meta(ge=1, le=DAY)]
 Key = NewType("Key", str)
@@ -76,7 +78,7 @@ class Config:
     import_max: Annotated[int, Meta(ge=1, le=1 << 62)] = setting("BDS_IMPORT_MAX", 16 << 30, "bytes of one feed, decompressed")
     import_retention: Days = setting("BDS_IMPORT_RETENTION", 0.0, "days that reports of imports are kept; 0: for ever")
     webhook_window: Amount = setting("BDS_WEBHOOK_WINDOW", 5.0, "seconds that a hook collects changes, from the first one")
-    webhook_timeout: Amount = setting("BDS_WEBHOOK_TIMEOUT", 120.0, "seconds that a receiver has to answer")
+    webhook_timeout: Limit = setting("BDS_WEBHOOK_TIMEOUT", 120.0, "seconds that a receiver has to answer, more than 0")
     webhook_retry: tuple[Amount, ...] = setting(
         "BDS_WEBHOOK_RETRY", (60.0, 180.0, 540.0, 1620.0, 4860.0), "seconds after the 1st, 2nd, ... failure of a delivery"
     )
@@ -88,7 +90,9 @@ class Config:
     webhook_concurrency: Annotated[int, Meta(ge=1, le=100_000)] = setting(
         "BDS_WEBHOOK_CONCURRENCY", 2_000, "concurrent deliveries, in each worker"
     )
-    webhook_lease: Amount = setting("BDS_WEBHOOK_LEASE", 15.0, "seconds after which a dead worker's deliveries are taken over")
+    webhook_lease: AtLeastASecond = setting(  # renewed three times in it
+        "BDS_WEBHOOK_LEASE", 15.0, "seconds after which a dead worker's deliveries are taken over; 1 or more"
+    )
     log_format: Literal["auto", "json", "text"] = setting(
         "BDS_LOG_FORMAT", "auto", "lines as json or text; auto: text on a terminal"
     )
@@ -198,5 +202,5 @@ def _expected(type: Any) -> str:
         return "true or false"
     number, bounds = get_args(type)[0], type.__metadata__[0]
     if number is float:
-        return "a number from 0" if bounds.le is None else f"a number from {bounds.ge} to {bounds.le:,}"
+        return f"a number above {bounds.gt}, to {bounds.le:,}" if bounds.ge is None else f"a number from {bounds.ge} to {bounds.le:,}"
     return f"a whole number from {bounds.ge:,} to {bounds.le:,}"
