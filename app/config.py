@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NewType, get_args, get_origin, get_type_hints
 
 import msgspec
+import psycopg
 from msgspec import Meta
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 
 from app import resources
-from app.errors import did_you_mean, nearest
+from app.errors import did_you_mean, meant, nearest
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -29,6 +33,7 @@ Key = NewType("Key", str)
 Origin = Annotated[str, Meta(pattern=r"^https?://[a-z0-9._:\[\]-]+$")]
 NO_SETTINGS = ("BDS_TEST_", "BDS_SERVICE_", "BDS_PORT")  # of tests; and what Kubernetes sets for a Service named bds
 RENAMED = {"BDS_WEBHOOK_HISTORY": "it is called BDS_WEBHOOK_RETENTION, and 0 keeps deliveries for ever"}
+EXAMPLE = "postgresql://user@host/database, or host=... dbname=..."
 KEY_LENGTH = 32  # bytes, as many as the signatures made with it
 
 
@@ -124,7 +129,16 @@ class Config:
             name = each.metadata["name"]
             if text := environ.get(name):
                 values[each.name] = Path(text) if types[each.name] is Path else _read(name, text, types[each.name])
-        return cls(**values)
+        config = cls(**values)
+        for each, urls in (
+            ("database_url", [config.database_url]),
+            ("listen_database_url", [config.listen_database_url]),
+            ("read_database_url", config.read_database_urls),
+        ):
+            for url in urls:
+                if url and (problem := _connection_problem(url)) is not None:
+                    raise ValueError(f"BDS_{each.upper()}: expected a connection string such as {EXAMPLE}{problem}")
+        return config
 
 
 def seconds_kept(days: float) -> float | None:
@@ -178,6 +192,21 @@ def _read(name: str, text: str, type: Any) -> Any:
     except ValueError as error:  # ValidationError of msgspec, too
         reason = f": {error}" if type == tuple[Network, ...] else ""
         raise ValueError(f"{name}={text!r}: expected {_expected(type)}{reason}") from None
+
+
+def _connection_problem(url: str) -> str | None:
+    """What ends the message about a connection string that libpq cannot read; None for one that it can.
+
+    Nothing of the string is shown, which may have a password anywhere.
+    """
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        known = [each.keyword.decode() for each in Conninfo.get_defaults()]
+        word = re.search('"([^"]*)"', str(error))
+        near = meant(word[1], known) if word else None
+        return f", did you mean {near}=...?" if near else ""
+    return None
 
 
 def _read_key(name: str, text: str) -> str:

@@ -25,7 +25,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "invalid_document": (400, "The document is not an import document"),
     "invalid_directive": (400, "A directive of the document is wrong"),
     "invalid_mapper": (400, "The mapper's configuration is wrong"),
-    "unknown_entity": (400, "The document names an unknown entity"),
+    "unknown_entity": (400, "The request names an unknown entity"),
     "unauthorized": (401, "Credentials are missing or wrong"),
     "forbidden": (403, "No access"),
     "csrf_failed": (403, "The CSRF token is missing or wrong"),

@@ -117,7 +117,7 @@ def _dry_run(request: web.Request) -> bool:
 
 
 def _booleans(request: web.Request, *names: str) -> dict[str, bool]:
-    values = {name: request.query.get(name, "false").lower() for name in names}
+    values = {name: request.query.get(name, "false") for name in names}
     for name, value in values.items():
         if value not in ("true", "false"):
             raise ServiceError("malformed_request", f"{name}: expected true or false, got {value}", target=name)

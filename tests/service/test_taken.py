@@ -11,7 +11,7 @@ import pytest
 from app.service.operations import OPERATIONS
 from app.service.routes import ROUTES
 from app.wire.target import ODATA
-from tests.auth.client import EMAIL, ask, make_user, sign_in
+from tests.auth.client import EMAIL, PASSWORD, ask, make_user, sign_in
 from tests.service.serving import Service, running
 
 OPEN = ("/healthz", "/readyz", "/metrics")  # for probes, which may add what keeps a cache away
@@ -79,6 +79,28 @@ def test_a_body_in_another_encoding_is_refused(
     reply = ask(service, path, method, sent, "{}")
     assert (reply.status, reply.json["code"]) == (415, "unsupported_media_type"), reply.body
     assert "in UTF-8, got iso-8859-1" in reply.json["detail"]
+
+
+@pytest.mark.parametrize("path", ["/api/demo/import?dryRun=TRUE", f"/c/demo/hooks/{VALUES['id']}/secret?revoke=True"])
+def test_true_is_written_as_everywhere(service: Service, headers: dict[str, str], path: str) -> None:
+    reply = ask(service, path, "POST", headers, {})
+    assert reply.status == 400 and "expected true or false, got" in reply.json["detail"]
+
+
+def test_a_refusal_names_what_is_taken(service: Service, headers: dict[str, str]) -> None:
+    detail = service.ask("/c/demo/products?after=0").json["detail"]
+    assert detail == "expected filter, sort, limit, version, at, generation or since, got after"
+    hook = ask(service, "/c/demo/hooks", "POST", headers, {"entity": "prodcts", "url": "https://93.184.215.14/"}).json
+    assert (hook["title"], hook["detail"]) == (
+        "The request names an unknown entity", "no such entity: prodcts, did you mean products?",
+    )  # fmt: skip
+
+
+def test_the_old_password_is_no_new_one(service: Service, headers: dict[str, str]) -> None:
+    body = {"password": PASSWORD, "newPassword": PASSWORD}
+    reply = ask(service, "/auth/password", "POST", headers, body)
+    assert (reply.status, reply.json["target"]) == (400, "newPassword")
+    assert ask(service, "/auth/password", "POST", headers, {**body, "password": "another one"}).status == 401
 
 
 @pytest.mark.parametrize("path", ["/c/demo", "/openapi.json"])
