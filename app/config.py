@@ -130,14 +130,14 @@ class Config:
             if text := environ.get(name):
                 values[each.name] = Path(text) if types[each.name] is Path else _read(name, text, types[each.name])
         config = cls(**values)
-        for each, urls in (
-            ("database_url", [config.database_url]),
-            ("listen_database_url", [config.listen_database_url]),
-            ("read_database_url", config.read_database_urls),
+        for name, urls in (
+            ("BDS_DATABASE_URL", [config.database_url]),
+            ("BDS_LISTEN_DATABASE_URL", [config.listen_database_url]),
+            ("BDS_READ_DATABASE_URL", config.read_database_urls),
         ):
             for url in urls:
                 if url and (problem := _connection_problem(url)) is not None:
-                    raise ValueError(f"BDS_{each.upper()}: expected a connection string such as {EXAMPLE}{problem}")
+                    raise ValueError(f"{name}: expected a connection string such as {EXAMPLE}{problem}")
         return config
 
 
@@ -231,5 +231,6 @@ def _expected(type: Any) -> str:
         return "true or false"
     number, bounds = get_args(type)[0], type.__metadata__[0]
     if number is float:
-        return f"a number above {bounds.gt}, to {bounds.le:,}" if bounds.ge is None else f"a number from {bounds.ge} to {bounds.le:,}"
+        least = f"above {bounds.gt} and up" if bounds.ge is None else f"from {bounds.ge}"
+        return f"a number {least} to {bounds.le:,}"
     return f"a whole number from {bounds.ge:,} to {bounds.le:,}"

@@ -52,7 +52,7 @@ def test_a_wrong_value_is_named(name: str, value: str) -> None:
         ("BDS_WEBHOOK_WINDOW", "1e10", "a number from 0 to 1,000,000,000"),
         ("BDS_WEBHOOK_LEASE", "0", "a number from 1 to 86,400"),
         ("BDS_WEBHOOK_LEASE", "0.9", "a number from 1 to 86,400"),
-        ("BDS_WEBHOOK_TIMEOUT", "0", "a number above 0, to 86,400"),
+        ("BDS_WEBHOOK_TIMEOUT", "0", "a number above 0 and up to 86,400"),
         ("BDS_WEBHOOK_RETENTION", "1e6", "a number from 0 to 100,000"),
         ("BDS_WEBHOOK_RETRY", "1;2", "numbers from 0 separated by commas"),
         ("BDS_WEBHOOK_ALLOW_PRIVATE", "maybe", "true or false"),

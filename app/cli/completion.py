@@ -66,7 +66,8 @@ def fish(commands: Sequence[Command], groups: Mapping[str, str]) -> str:
         first = f"{in_group}not __fish_seen_subcommand_from {others}" if group else "__fish_use_subcommand"
         lines.append(_fish(first, f"-a {action}", command.help))
         if words := _choices(command):
-            lines.append(_fish(f"{in_group}__fish_seen_subcommand_from {action}", f"-fa {_quoted(words)}", command.arguments[0].flags[0]))
+            seen = f"{in_group}__fish_seen_subcommand_from {action}"
+            lines.append(_fish(seen, f"-fa {_quoted(words)}", command.arguments[0].flags[0]))
         for each in command.arguments:
             for flag in each.flags:
                 if flag.startswith("--"):

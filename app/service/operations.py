@@ -14,7 +14,7 @@ from app.service.schemas import ANYTHING, TEXT, TRUTH, UUID, WHEN, WHOLE, Schema
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer.  schema: None for an empty body; headers: the names of its important headers; or_problem: may be an error, too."""
+    """One answer.  schema: None for an empty body; headers: its important ones; or_problem: it may be an error, too."""
 
     about: str
     schema: Schema | None = None

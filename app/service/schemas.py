@@ -200,9 +200,7 @@ SCHEMAS: Mapping[str, Schema] = {
         new=nullable(ANYTHING),
         version=WHOLE,
     ),
-    "DifferencePage": record(
-        data=array(ref("Difference")), hasMore=TRUTH, since=WHOLE, version=WHOLE, generation=WHOLE
-    ),
+    "DifferencePage": record(data=array(ref("Difference")), hasMore=TRUTH, since=WHOLE, version=WHOLE, generation=WHOLE),
     "DifferenceCounts": record(
         since=WHOLE,
         version=WHOLE,

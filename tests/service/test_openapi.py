@@ -194,7 +194,10 @@ def test_answers_to_writes_are_as_described(service: Service, description: dict[
     delivery = send(service, "POST", f"/c/demo/hooks/{hook}/test", {})["deliveryId"]
     done = send(service, "POST", "/api/demo/import", {"units": [{"code": "W", "name": "w"}]})["importId"]
     send(service, "PUT", "/api/demo/versions/written", {"version": 1, "generation": 1})
-    made, components = {"hooks": hook, "deliveryId": delivery, "imports": done, "name": "written"}, strictly(description["components"])
+    made, components = (
+        {"hooks": hook, "deliveryId": delivery, "imports": done, "name": "written"},
+        strictly(description["components"]),
+    )
     for method, path, more, headers, body, status in WRITES:
         reply = ask(service, filled(path, made) + more, method, {"Authorization": administrator, **headers}, body)
         assert reply.status == status, (method, path, reply.body)

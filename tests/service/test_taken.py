@@ -68,7 +68,9 @@ def test_a_body_that_nothing_reads_is_refused(service: Service, headers: dict[st
 @pytest.mark.parametrize(
     ("method", "path", "media_type"),
     [
-        *((*each, "application/json") for each in paths(with_body=True) if not each[1].endswith("/preview")),  # a file in any encoding
+        *(
+            (*each, "application/json") for each in paths(with_body=True) if not each[1].endswith("/preview")
+        ),  # a file in any encoding
         ("PUT", "/api/demo/mappers/none", "text/plain"),
     ],
 )
