@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NewType, get_args, get_origin, get_type_hints
 
 import msgspec
+import psycopg
 from msgspec import Meta
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 
 from app import resources
-from app.errors import did_you_mean, nearest
+from app.errors import did_you_mean, meant, nearest
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DAY = 86_400  # seconds
 
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
-Amount = Annotated[float, Meta(ge=0, lt=1e9)]  # seconds
+Amount = Annotated[float, Meta(ge=0, le=1_000_000_000)]  # seconds
+AtLeastASecond = Annotated[float, Meta(ge=1, le=DAY)]
+Limit = Annotated[float, Meta(gt=0, le=DAY)]  # seconds; 0 would be no limit
 Days = Annotated[float, Meta(ge=0, le=100_000)]  # or fractions of days
 Seconds = Annotated[int, Meta(ge=1, le=DAY)]
 Key = NewType("Key", str)
 Origin = Annotated[str, Meta(pattern=r"^https?://[a-z0-9._:\[\]-]+$")]
 NO_SETTINGS = ("BDS_TEST_", "BDS_SERVICE_", "BDS_PORT")  # of tests; and what Kubernetes sets for a Service named bds
 RENAMED = {"BDS_WEBHOOK_HISTORY": "it is called BDS_WEBHOOK_RETENTION, and 0 keeps deliveries for ever"}
+EXAMPLE = "postgresql://user@host/database, or host=... dbname=..."
 KEY_LENGTH = 32  # bytes, as many as the signatures made with it
 
 
@@ -76,7 +83,7 @@ class Config:
     import_max: Annotated[int, Meta(ge=1, le=1 << 62)] = setting("BDS_IMPORT_MAX", 16 << 30, "bytes of one feed, decompressed")
     import_retention: Days = setting("BDS_IMPORT_RETENTION", 0.0, "days that reports of imports are kept; 0: for ever")
     webhook_window: Amount = setting("BDS_WEBHOOK_WINDOW", 5.0, "seconds that a hook collects changes, from the first one")
-    webhook_timeout: Amount = setting("BDS_WEBHOOK_TIMEOUT", 120.0, "seconds that a receiver has to answer")
+    webhook_timeout: Limit = setting("BDS_WEBHOOK_TIMEOUT", 120.0, "seconds that a receiver has to answer, more than 0")
     webhook_retry: tuple[Amount, ...] = setting(
         "BDS_WEBHOOK_RETRY", (60.0, 180.0, 540.0, 1620.0, 4860.0), "seconds after the 1st, 2nd, ... failure of a delivery"
     )
@@ -88,7 +95,9 @@ class Config:
     webhook_concurrency: Annotated[int, Meta(ge=1, le=100_000)] = setting(
         "BDS_WEBHOOK_CONCURRENCY", 2_000, "concurrent deliveries, in each worker"
     )
-    webhook_lease: Amount = setting("BDS_WEBHOOK_LEASE", 15.0, "seconds after which a dead worker's deliveries are taken over")
+    webhook_lease: AtLeastASecond = setting(  # renewed three times in it
+        "BDS_WEBHOOK_LEASE", 15.0, "seconds after which a dead worker's deliveries are taken over; 1 or more"
+    )
     log_format: Literal["auto", "json", "text"] = setting(
         "BDS_LOG_FORMAT", "auto", "lines as json or text; auto: text on a terminal"
     )
@@ -120,7 +129,16 @@ class Config:
             name = each.metadata["name"]
             if text := environ.get(name):
                 values[each.name] = Path(text) if types[each.name] is Path else _read(name, text, types[each.name])
-        return cls(**values)
+        config = cls(**values)
+        for name, urls in (
+            ("BDS_DATABASE_URL", [config.database_url]),
+            ("BDS_LISTEN_DATABASE_URL", [config.listen_database_url]),
+            ("BDS_READ_DATABASE_URL", config.read_database_urls),
+        ):
+            for url in urls:
+                if url and (problem := _connection_problem(url)) is not None:
+                    raise ValueError(f"{name}: expected a connection string such as {EXAMPLE}{problem}")
+        return config
 
 
 def seconds_kept(days: float) -> float | None:
@@ -176,6 +194,21 @@ def _read(name: str, text: str, type: Any) -> Any:
         raise ValueError(f"{name}={text!r}: expected {_expected(type)}{reason}") from None
 
 
+def _connection_problem(url: str) -> str | None:
+    """What ends the message about a connection string that libpq cannot read; None for one that it can.
+
+    Nothing of the string is shown, which may have a password anywhere.
+    """
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        known = [each.keyword.decode() for each in Conninfo.get_defaults()]
+        word = re.search('"([^"]*)"', str(error))
+        near = meant(word[1], known) if word else None
+        return f", did you mean {near}=...?" if near else ""
+    return None
+
+
 def _read_key(name: str, text: str) -> str:
     """The text of a key.  Raises ValueError, which does not show it."""
     if (length := len(text.encode())) < KEY_LENGTH:
@@ -198,5 +231,6 @@ def _expected(type: Any) -> str:
         return "true or false"
     number, bounds = get_args(type)[0], type.__metadata__[0]
     if number is float:
-        return "a number from 0" if bounds.le is None else f"a number from {bounds.ge} to {bounds.le:,}"
+        least = f"above {bounds.gt} and up" if bounds.ge is None else f"from {bounds.ge}"
+        return f"a number {least} to {bounds.le:,}"
     return f"a whole number from {bounds.ge:,} to {bounds.le:,}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "invalid_document": (400, "The document is not an import document"),
     "invalid_directive": (400, "A directive of the document is wrong"),
     "invalid_mapper": (400, "The mapper's configuration is wrong"),
-    "unknown_entity": (400, "The document names an unknown entity"),
+    "unknown_entity": (400, "The request names an unknown entity"),
     "unauthorized": (401, "Credentials are missing or wrong"),
     "forbidden": (403, "No access"),
     "csrf_failed": (403, "The CSRF token is missing or wrong"),
@@ -95,6 +96,7 @@ UNWRITABLE = ("53100", "53400", errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.E
 
 
 MOST = 2  # letters in which a word differs from the one that was meant
+NO_ENTITY = re.compile(r"no such entity: '(.*)'", re.DOTALL)  # as functions of the database name it
 
 
 class ServiceError(Exception):
@@ -138,6 +140,14 @@ def of_database(error: BaseException | None) -> ServiceError | None:
     diagnostics: Any = getattr(error, "diag", None)
     detail = diagnostics.message_detail if code == "gone" else None  # {"firstId": 17}
     return ServiceError(code, diagnostics.message_primary or "", **(json.loads(detail) if detail else {}))
+
+
+def with_hint(error: BaseException, entities: Iterable[str]) -> ServiceError | None:
+    """What a function of the database has raised about an unknown entity, with the one that was meant; None for any other error."""
+    raised = of_database(error)
+    if raised is None or not (found := NO_ENTITY.fullmatch(raised.message)):
+        return None
+    return ServiceError(raised.code, raised.message + did_you_mean(found[1], entities), target=raised.target)
 
 
 def disk_full(error: BaseException) -> ServiceError | None:

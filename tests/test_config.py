@@ -48,7 +48,11 @@ def test_a_wrong_value_is_named(name: str, value: str) -> None:
     ("name", "value", "expected"),
     [
         ("BDS_POOL_SIZE", "abc", "a whole number from 1 to 10,000"),
-        ("BDS_WEBHOOK_WINDOW", "-1", "a number from 0"),
+        ("BDS_WEBHOOK_WINDOW", "-1", "a number from 0 to 1,000,000,000"),
+        ("BDS_WEBHOOK_WINDOW", "1e10", "a number from 0 to 1,000,000,000"),
+        ("BDS_WEBHOOK_LEASE", "0", "a number from 1 to 86,400"),
+        ("BDS_WEBHOOK_LEASE", "0.9", "a number from 1 to 86,400"),
+        ("BDS_WEBHOOK_TIMEOUT", "0", "a number above 0 and up to 86,400"),
         ("BDS_WEBHOOK_RETENTION", "1e6", "a number from 0 to 100,000"),
         ("BDS_WEBHOOK_RETRY", "1;2", "numbers from 0 separated by commas"),
         ("BDS_WEBHOOK_ALLOW_PRIVATE", "maybe", "true or false"),
@@ -71,6 +75,24 @@ def test_a_short_secret_is_refused_and_not_shown(value: str) -> None:
     assert value not in str(refused.value).removeprefix("BDS_SECRET")
 
 
+@pytest.mark.parametrize("name", ["BDS_DATABASE_URL", "BDS_LISTEN_DATABASE_URL", "BDS_READ_DATABASE_URL"])
+@pytest.mark.parametrize(
+    ("value", "end"),
+    [
+        ("hush", ""),
+        ("host=db password=so hush", ""),
+        ("postgresql://u:so hush@db/x", ""),
+        ("postgresql://u:hush@db/x?sslmod=require", ", did you mean sslmode=...?"),
+        ("host=db dbnam=x password=hush", ", did you mean dbname=...?"),
+    ],
+)
+def test_a_wrong_connection_string_names_its_setting_and_is_not_shown(name: str, value: str, end: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        Config.load({name: value})
+    expected = "expected a connection string such as postgresql://user@host/database, or host=... dbname=..."
+    assert str(refused.value) == f"{name}: {expected}{end}"
+
+
 def test_a_secret_of_32_bytes_is_taken_as_it_is() -> None:
     for value in ("x" * 32, "č" * 16):
         assert Config.load({"BDS_SECRET": value}).secret == value
@@ -89,7 +111,7 @@ def test_an_error_names_the_wrong_network() -> None:
         ("BDS_POOL_SIZE", " 8 ", 8),
         ("BDS_IMPORT_MAX", "1_000_000", 1_000_000),
         ("BDS_LOG_LEVEL", "WARNING", "warning"),
-        ("BDS_DATABASE_URL", "null", "null"),
+        ("BDS_METRICS_TOKEN", "null", "null"),
         ("BDS_DATABASE_URL", "", None),
     ],
 )

@@ -85,7 +85,8 @@ async def create_key(
     if tenant is not None:
         await _check_tenant(database, identity, tenant, companies)
     key = make_key()
-    values: tuple[Any, ...] = (hash_key(key), name, None if tenant else list(companies), tenant, list(scopes), expires_at)
+    named = None if tenant else list(dict.fromkeys(companies))
+    values: tuple[Any, ...] = (hash_key(key), name, named, tenant, list(dict.fromkeys(scopes)), expires_at)
     async with database.service() as connection, connection.transaction():
         await tell(connection)
         await connection.execute(CREATE, values)

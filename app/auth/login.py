@@ -129,6 +129,8 @@ class Login:
         """
         named = _stored(email)
         user: VerifiedUser | None = await self._verify(address, named, old)
+        if new == old:
+            raise ServiceError("malformed_request", "newPassword: expected another one than the old password", target="newPassword")
         new_hash = await self._passwords.hash(new)
         while user is not None:
             async with self._database.service() as connection, connection.transaction():

@@ -8,12 +8,16 @@ from app.errors import QueryError
 from app.wire.urls import MAX_LIMIT
 
 
-def by_name(params: Sequence[tuple[str, str]], names: Sequence[str]) -> dict[str, str]:
-    """Return the values by name.  names: at least two.  Raises QueryError for another name, or one that is given twice."""
+def by_name(params: Sequence[tuple[str, str]], names: Sequence[str], others: Sequence[str] = ()) -> dict[str, str]:
+    """Return the values by name.  names: at least two.  Raises QueryError for another name, or one that is given twice.
+
+    others: what the route takes, too, and which has been taken from the parameters.
+    """
     given: dict[str, str] = {}
     for name, value in params:
         if name not in names:
-            raise QueryError(f"expected {', '.join(names[:-1])} or {names[-1]}, got {name}", target=name)
+            *known, last = *names, *others
+            raise QueryError(f"expected {', '.join(known)} or {last}, got {name}", target=name)
         if name in given:
             raise QueryError(f"{name} is given twice", target=name)
         given[name] = value

@@ -31,6 +31,7 @@ from app.types import TYPES
 from app.types.literals import INT8
 
 DEFAULT_LIMIT = 1_000
+MOMENT = ("version", "at", "generation")
 
 _ID = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 
@@ -57,13 +58,13 @@ async def read_rows(database: Database, company: str, entity: Entity, params: Se
     """Read `{"data": [rows], "hasMore": bool}` by filter, sort and limit, now or as of `version` or `at`.  Raises QueryError."""
     moment, rest = split_moment(params)
     catalog = model_of(database.catalog) if moment else database.catalog
-    query = list_query(catalog, catalog[entity.name], rest)
+    query = list_query(catalog, catalog[entity.name], rest, others=(*MOMENT, "since"))
     return listed(await _fetch(database, company, moment, listing(query, company, NESTED)))
 
 
 def split_moment(params: Sequence[tuple[str, str]]) -> tuple[Moment | None, list[tuple[str, str]]]:
     """The moment that parameters name, and the other parameters.  Raises QueryError."""
-    given, rest = split(params, ("version", "at", "generation"))
+    given, rest = split(params, MOMENT)
     moment = moment_of(given)
     require_generation(given.get("generation"))
     return moment, rest
@@ -85,7 +86,7 @@ async def read_row(database: Database, company: str, entity: Entity, id: str, pa
     """Read one row by its id or a lookup, as the path has it; now or as of `version` or `at`.  Raises QueryError."""
     moment, rest = split_moment(params)
     for name, _ in rest:
-        raise QueryError(f"expected version or at, got {name}", target=name)
+        raise QueryError(f"expected version, at or generation, got {name}", target=name)
     catalog = model_of(database.catalog) if moment else database.catalog
     statement = _row_statement(catalog, catalog[entity.name], company, id)
     if statement is None:
@@ -148,10 +149,14 @@ def row_key(catalog: Catalog, entity: Entity, text: str) -> Expression | None:
 
 
 def list_query(
-    catalog: Catalog, entity: Entity, params: Sequence[tuple[str, str]], checks: type[WhereChecker] = WhereChecker
+    catalog: Catalog,
+    entity: Entity,
+    params: Sequence[tuple[str, str]],
+    checks: type[WhereChecker] = WhereChecker,
+    others: Sequence[str] = (),
 ) -> Query:
-    """Check filter, sort and limit.  Raises QueryError, also for any other parameter."""
-    given = by_name(params, ("filter", "sort", "limit"))
+    """Check filter, sort and limit.  Raises QueryError, also for any other parameter, which names `others`, too."""
+    given = by_name(params, ("filter", "sort", "limit"), others)
     checker = checks(catalog, entity)
     limit = read_limit(given.get("limit"), DEFAULT_LIMIT)
     with about("filter"):

@@ -157,7 +157,7 @@ def read_scopes(text: str) -> list[str]:
     wrong = [scope for scope in scopes if scope not in known]
     if wrong:
         raise argparse.ArgumentTypeError(f"expected some of {','.join(known)}, got {wrong[0]!r}")
-    return scopes
+    return list(dict.fromkeys(scopes))
 
 
 LIMIT = argument("--limit", type=read_limit, default=100, metavar="N", help=f"the most items, up to {MAX_LIMIT:,} (%(default)s)")

@@ -14,6 +14,7 @@ from app.cli.command import Command, argument
 from app.cli.remote import KEY_FILE, URL, Remote, given_service
 from app.config import Config
 from app.errors import ServiceError
+from app.resources import version
 
 INSTRUCTIONS = (
     "Business data of companies: current rows, every earlier state, who changed what. Nothing that these tools do changes a row."
@@ -67,7 +68,7 @@ def _server(service: Remote, company: str | None) -> Any:
     async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         return await to_thread.run_sync(answer, params, abandon_on_cancel=True)
 
-    return Server("bds", instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
+    return Server("bds", version=version(), instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
 COMMANDS = (

@@ -165,6 +165,10 @@ def set_access(options: argparse.Namespace, config: Config) -> int:
 def delete_user(options: argparse.Namespace, config: Config) -> int:
     with _connect(config) as connection:
         accounts.delete_user(connection, options.email)
+        has_administrator = connections.one_value(connection, "select exists (select from bds.users where is_administrator)")
+    stdio.message(f"{options.email} can no longer sign in; API keys that this user created stay valid: bds key list")
+    if not has_administrator:
+        stdio.message("there is no administrator any more: bds user create EMAIL --administrator, or bds user access")
     return 0
 
 
@@ -207,12 +211,7 @@ def stop(options: argparse.Namespace, config: Config) -> int:
 def export_rows(options: argparse.Namespace, config: Config) -> int:
     from app.cli import exports  # imported late: the formats' packages are large
 
-    if options.mapper is None and options.format in (None, CUSTOM):
-        options.refuse(
-            f"expected --mapper, or --format: one of {', '.join(FORMATS)}"
-            if options.format is None
-            else "--format custom: expected --mapper"
-        )
+    _refuse_combinations(options)
     given = {name: getattr(options, name) for name in ("mapper", "ids", "versions", "at", "since")}
     given |= {"version": options.of_version, "format": options.format and options.format.name}
     given |= {f"${name}": getattr(options, name) for name in QUERY}
@@ -243,6 +242,20 @@ def export_rows(options: argparse.Namespace, config: Config) -> int:
     finally:
         progress.close()
     return 0
+
+
+def _refuse_combinations(options: argparse.Namespace) -> None:
+    """Raise SystemExit for options of an export that do not go together."""
+    if options.mapper is None and options.format in (None, CUSTOM):
+        options.refuse(
+            f"expected --mapper, or --format: one of {', '.join(FORMATS)}"
+            if options.format is None
+            else "--format custom: expected --mapper"
+        )
+    if options.since is None and (options.versions or options.entity == "diff"):
+        options.refuse(f"{'--versions' if options.versions else options.entity}: expected --since, the earlier end")
+    if options.of_version is not None and options.at is not None:
+        options.refuse("--at: expected --version or --at, got both")
 
 
 def follow_company(options: argparse.Namespace, config: Config) -> int:

@@ -40,6 +40,8 @@ def script(shell: str, commands: Sequence[Command], groups: Mapping[str, str]) -
 def bash(commands: Sequence[Command], groups: Mapping[str, str]) -> str:
     """The script for bash: cases for groups, commands and options with known values, by the words before the one to complete."""
     cases = [(f'"{command.name} "*', " ".join(_flags(command))) for command in commands]
+    # a first argument that is one of some words
+    cases = [(f'"{each.name} "', f"{words} {' '.join(_flags(each))}") for each in commands if (words := _choices(each))] + cases
     both = [command for command in commands if _actions(commands, command.name)]  # with actions beside what it does itself
     valued = [(command, each) for command in commands for each in command.arguments if each.values]
     cases = [(f'"{command.name} "*"{each.flags[0]} "', " ".join(each.values)) for command, each in valued] + cases
@@ -63,11 +65,16 @@ def fish(commands: Sequence[Command], groups: Mapping[str, str]) -> str:
         others = " ".join(_actions(commands, group))
         first = f"{in_group}not __fish_seen_subcommand_from {others}" if group else "__fish_use_subcommand"
         lines.append(_fish(first, f"-a {action}", command.help))
+        if words := _choices(command):
+            seen = f"{in_group}__fish_seen_subcommand_from {action}"
+            lines.append(_fish(seen, f"-fa {_quoted(words)}", command.arguments[0].flags[0]))
         for each in command.arguments:
             for flag in each.flags:
                 if flag.startswith("--"):
                     value = "" if "action" in each.options and each.options["action"] != "append" else " -r"
-                    value += f" -fa {_quoted(' '.join(each.values))}" if each.values else ""
+                    # each with a description of its own, for fish shows that of the option otherwise
+                    values = " ".join(f"{word}\\t{flag[2:]}" for word in each.values)
+                    value += f" -fa {_quoted(values)}" if each.values else ""
                     help = each.options["help"].replace("%(default)s", str(each.options.get("default")))
                     lines.append(_fish(f"{in_group}__fish_seen_subcommand_from {action}", f"-l {flag[2:]}{value}", help))
     return FISH + "".join(lines)
@@ -86,6 +93,12 @@ def _actions(commands: Sequence[Command], group: str) -> list[str]:
     """The actions of a group; the commands of one word for ''."""
     names = [command.name.rpartition(" ") for command in commands]
     return [action for of, _, action in names if of == group]
+
+
+def _choices(command: Command) -> str:
+    """The words of which the first argument is one; empty if it may be any."""
+    first = command.arguments[0] if command.arguments else None
+    return " ".join(first.options.get("choices", ())) if first and not first.flags[0].startswith("-") else ""
 
 
 def _flags(command: Command) -> list[str]:

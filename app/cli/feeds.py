@@ -98,6 +98,10 @@ def go_back(options: argparse.Namespace, config: Config) -> int:
     selection |= {name: values for name, values in (("entities", options.entity), ("rows", options.row)) if values}
     if not selection.keys() & {"to", "from", "changeSet"}:
         options.refuse("expected --to, --from or --change-set")
+    if "changeSet" in selection and selection.keys() & {"to", "from"}:
+        options.refuse("--change-set: expected it without --to and --from")
+    if "actor" in selection and "to" in selection and "from" not in selection:
+        options.refuse("--actor: expected no actor with --to alone: rows become as they were, whoever changed them")
     stdio.require_output()
     service = given_service(options, config)
     if NOW in (options.to, options.since):

@@ -21,14 +21,16 @@ from app.cli.command import MISUSED
 from app.cli.commands import fail
 from app.cli.parser import parser
 from app.config import Config, unknown_settings
+from app.database import connections, schema
 from app.database.caller import acting
 from app.database.roles import MigrationError
-from app.errors import SQLSTATES, ServiceError
+from app.errors import ALTERED, SQLSTATES, ServiceError
 from app.query.check.moments import RELATIVE
 from app.resources import version
 from app.tasks import Stopped
 
 LONGEST_USER = 200  # characters, as of every actor
+LACKING = ALTERED | {"3F000", "22023"}  # nor a schema, a role
 IMPORTS = ("import list", "import show", "import revert")
 
 
@@ -39,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     stdio.fill_closed_streams()
     logs.start()
+    config: Config | None = None
     try:
         options = _read(arguments)
         if options.version:
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for warning in (*unknown_settings(), *deprecations.warnings(os.environ, options.words)):
             stdio.message(f"bds: {warning}")
         with acting(_user()):
-            code: int = options.command(options, Config.load())
+            config = Config.load()
+            code: int = options.command(options, config)
     except ServiceError as error:
         if error.code == "not_installed":
             fail(error.message)
@@ -55,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         option = error.target if error.target and error.target.startswith("$") else None
         return fail(f"{option}: {error.message}" if option and option not in error.message else error.message)
     except psycopg.Error as error:
+        if problem := _schema_problem(error, config):
+            return fail(problem)
         return fail(error.diag.message_primary if error.sqlstate in SQLSTATES else str(error), error.diag.message_hint)
     except OSError as error:
         where, what = error.filename, (error.strerror or "").lower()
@@ -89,6 +95,20 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     if problem:
         top.error(problem)
     return options
+
+
+def _schema_problem(error: psycopg.Error, config: Config | None) -> str | None:
+    """What is wrong with the schema of the database, if a statement has failed for what that lacks."""
+    if error.sqlstate not in LACKING or config is None or not config.database_url:
+        return None
+    try:
+        with connections.connect(connections.resolve(config)) as connection:
+            schema.require(schema.read(connection))
+    except MigrationError as problem:
+        return str(problem)
+    except psycopg.Error:
+        pass
+    return None
 
 
 def _user() -> str:

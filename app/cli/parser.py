@@ -148,7 +148,7 @@ restoring a backup.""",
             argument(
                 "--company", required=True, action="append", metavar="ID", help="a company that it gives access to; may be repeated"
             ),
-            argument("--scope", type=read_scopes, default=list(SCOPES), help=SCOPE_HELP),
+            argument("--scope", type=read_scopes, values=(*SCOPES, *BY_NAME), default=list(SCOPES), help=SCOPE_HELP),
             argument("--name", default="cli", help="its name in lists (%(default)s)"),
             argument(
                 "--expires", type=accounts.read_expiry, metavar="WHEN", help="2027-01-31, 2027-01-31T12:00Z, 90d, 12h (never)"

@@ -35,6 +35,8 @@ def drain_place(options: argparse.Namespace, config: Config) -> int:
     is_worker = rebalance.is_worker(urls, options.name)
     if options.to is not None and (is_worker or options.to == options.name or options.to not in urls):
         options.refuse("--to: expected another place that is no worker of Citus")
+    if not (options.end or is_worker or options.to):
+        administration.require_target(urls, options.name)  # else the place would be drained of nothing, and stay so
     (rebalance if is_worker else administration).set_draining(urls, options.name, not options.end)
     if options.end:
         return 0
@@ -51,8 +53,8 @@ def drain_place(options: argparse.Namespace, config: Config) -> int:
                 move.resume()
             place = move.place
         if place == options.name:
-            # home is left alone unless it is named: it has the accounts of all
-            _bring(urls, company, options.to or administration.choose(urls, company, but=(options.name, HOME)))
+            but = administration.others_than(options.name)
+            _bring(urls, company, options.to or administration.choose(urls, company, but=but))
     return 0
 
 

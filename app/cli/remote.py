@@ -24,7 +24,7 @@ from app.cli import stdio
 from app.cli.command import argument
 from app.config import Config
 from app.database.pool.listening import RECONNECT
-from app.errors import ERRORS, ServiceError
+from app.errors import ERRORS, ServiceError, hint
 from app.feed.origin import file_name
 from app.formats import begun_by
 from app.types import exact_json
@@ -236,6 +236,9 @@ class Remote:
         found = self.get(f"/c/{segment(company)}")
         seen = str(after) if after else found["position"]
         tell_generation(found["generation"])
+        known = [each["name"] for each in found["entities"]]
+        if entity is not None and entity not in known:
+            raise ServiceError("not_found", f"no such entity: {entity}{hint(entity, known)}")
         given = {"filter": f"entity = '{entity}'"} if entity else {}
         has_begun = is_away = False
         while stdio.is_read():

@@ -42,7 +42,8 @@ def require_output() -> None:
 
 
 def is_unicode() -> bool:
-    """Whether standard output can carry every character."""
+    """Whether standard output can carry every character.  Raises OSError if it is closed."""
+    require_output()
     return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "utf16", "utf32")
 
 

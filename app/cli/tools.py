@@ -49,8 +49,8 @@ class Tool:
         return {"type": "object", "properties": properties, "required": list(self.required), "additionalProperties": False}
 
     def read(self, arguments: Mapping[str, Any]) -> Given:
-        """The arguments as text, without those that are null.  Raises ServiceError(malformed_request)."""
-        given = {name: value for name, value in arguments.items() if value is not None}
+        """The arguments as text, without those that are null or empty.  Raises ServiceError(malformed_request)."""
+        given = {name: value for name, value in arguments.items() if value not in (None, "")}
         known = ("company", *self.arguments)
         for name, value in [*given.items()]:
             if name not in known:

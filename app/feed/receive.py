@@ -24,7 +24,7 @@ from app.feed.selection import of_change_set, read_body
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
-from app.wire.bodies import bare_body, body_deadline, small_body
+from app.wire.bodies import bare_body, body_deadline, require_utf8, small_body
 from app.wire.coding import decoded
 
 CHUNK = 1 << 20  # bytes handed to a thread at once
@@ -79,6 +79,9 @@ async def revert_request(
 
 async def preview(database: Database, request: web.Request, company: str, name: str) -> bytes:
     """The first records that a mapper makes from a request's body, as an import document."""
+    for given in request.query:
+        if given != "limit":
+            raise ServiceError("malformed_request", f"expected limit at most, got {given}", target=given)
     mapper = await store.load_source(database, company, name)
     store.require_type(mapper, request.content_type)
     limit = request.query.get("limit", str(store.DEFAULT_LIMIT))
@@ -114,7 +117,7 @@ def _dry_run(request: web.Request) -> bool:
 
 
 def _booleans(request: web.Request, *names: str) -> dict[str, bool]:
-    values = {name: request.query.get(name, "false").lower() for name in names}
+    values = {name: request.query.get(name, "false") for name in names}
     for name, value in values.items():
         if value not in ("true", "false"):
             raise ServiceError("malformed_request", f"{name}: expected true or false, got {value}", target=name)
@@ -129,9 +132,7 @@ def _require_json(request: web.Request) -> None:
             " writes it, or mapper=<name> for a file that this mapper reads"
         )
         raise ServiceError("unsupported_media_type", message)
-    charset = request.charset or "utf-8"
-    if charset.lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
-        raise ServiceError("unsupported_media_type", f"expected JSON in UTF-8, got {charset}", target="Content-Type")
+    require_utf8(request, "JSON")
 
 
 def _file_name(request: web.Request) -> str | None:

@@ -11,6 +11,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from app.database.catalog import Catalog
+from app.errors import with_hint
 from app.feed.heartbeat import Progress
 from app.feed.origin import Origin
 from app.feed.requests import Claim
@@ -42,17 +43,20 @@ class Revert(Import):
     ) -> None:
         how: dict[str, Any] = {"dry_run": dry_run, "turn": turn, "on_progress": on_progress, "moved": moved, "claim": claim}
         super().__init__(url, catalog, company, origin=Origin(actor), **how)
-        self._selection = selection
+        self._selection, self._entities = selection, catalog.entities
         self._force = force
         self._rows = 0  # that are undone
 
     def _begin_here(self) -> tuple[UUID, int]:
         with self._connection.use() as connection, connection.transaction():
             connection.execute("select bds.set_context(%s, %s)", (self.company, self._origin.actor))
-            row = connection.execute(
-                "select bds.import_begin(%s, %s, %s, undoes => %s, force => %s, claimed_id => %s)",
-                (self.company, self._origin.actor, self.dry_run, Jsonb(self._selection), self._force, self.claimed_id),
-            ).fetchone()
+            try:
+                row = connection.execute(
+                    "select bds.import_begin(%s, %s, %s, undoes => %s, force => %s, claimed_id => %s)",
+                    (self.company, self._origin.actor, self.dry_run, Jsonb(self._selection), self._force, self.claimed_id),
+                ).fetchone()
+            except psycopg.Error as error:
+                raise with_hint(error, self._entities) or error from None
         assert row is not None
         self.id = row[0]
         self._heartbeat.start(row[0])

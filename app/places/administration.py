@@ -21,6 +21,11 @@ COMPANIES: LiteralString = "select count(*) from bds.residents"
 CREATE: LiteralString = "select bds.create_company(%s, %s, %s)"
 JOIN: LiteralString = "select bds_service.join_company(%s)"
 DELETE: LiteralString = "select table_name, rows from bds.delete_company(%s)"
+SETTLED: LiteralString = """
+    select min(c.id)
+    from bds.companies c left join bds.directory d on d.company_id = c.id
+    where coalesce(d.place, 'home') = %s and d.phase is null
+"""
 SETTING: LiteralString = "select set_config(%s, %s, false)"
 LAST_GENERATION: LiteralString = "select bds_service.last_generation(%s)"
 RESIDENTS: LiteralString = """
@@ -74,7 +79,7 @@ def choose(urls: dict[str, str], company: str, *, but: Sequence[str] = ()) -> st
 
     but: not one of these.  Raises ServiceError if there is none.
     """
-    if len(urls) == 1:
+    if len(urls) == 1 and HOME not in but:
         return HOME
     with connect(urls[HOME]) as home:
         if (of_citus := cluster.place_of(home, company)) and of_citus not in but:
@@ -103,6 +108,19 @@ def set_draining(urls: dict[str, str], name: str, is_draining: bool) -> None:
         raise ServiceError("not_found", f"no such place: {name!r}")
     with connect(urls[HOME], "bds_owner") as home:
         home.execute("update bds.places set is_draining = %s where name = %s", (is_draining, name))
+
+
+def require_target(urls: dict[str, str], name: str) -> None:
+    """Raises ServiceError if a company lives at a place and no other place but home could take it."""
+    with connect(urls[HOME]) as home:
+        company = one_value(home, SETTLED, name)
+    if company is not None:
+        choose(urls, company, but=others_than(name))
+
+
+def others_than(name: str) -> tuple[str, ...]:
+    """What a company that leaves a place may not go to: home is left alone unless it is named, for it has the accounts of all."""
+    return (name,) if name == HOME else (name, HOME)
 
 
 def find_residents(urls: dict[str, str], name: str) -> list[str]:

@@ -50,12 +50,12 @@ def dump(
         out.write(content)
         written += len(content)
 
-    out.write(MAGIC)
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute("set transaction isolation level repeatable read, read only")
         # before the snapshot: a month that is archived between the COPY of the archive and that of the log would be in neither
         cursor.execute("lock table bds.change_log, bds.change_archive in access share mode")
         (header,) = _one(cursor.execute("select bds_operation.dump_header(%s)", (company,)))
+        out.write(MAGIC)  # nothing before it is known that there is such a company
         write(b"H", exact_json.dumps(header).encode())
         statements = cursor.execute("select name, statement from bds_operation.dump_statements(%s)", (company,)).fetchall()
         for name, statement in statements:

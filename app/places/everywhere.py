@@ -21,7 +21,7 @@ import psycopg
 
 from app.database.connections import connect, one_value
 from app.database.servers.directory import HOME
-from app.errors import ServiceError
+from app.errors import QueryError, ServiceError
 from app.places.merge import MERGERS, TEXTS, Merge, Order, Row, refused
 
 SORTS = {"Sort", "Incremental Sort", "Merge Append"}
@@ -33,6 +33,7 @@ BY_COMPANY = re.compile(r"\bcompany_id\)?(::text)? = \(?(\w+\.)?company_id\b")
 MERGED = re.compile(rf"({'|'.join(MERGERS)})\((?!DISTINCT)[^()]*(\([^()]*\)[^()]*)*\)")
 LIMIT = re.compile(r"\blimit\s+(\d+)\s*;?\s*$", re.IGNORECASE)
 SORTED = re.compile(r"\border\s+by\b", re.IGNORECASE)
+EXPLAIN = "explain (verbose, format json) "
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$", re.DOTALL)
 ONE_OF_EACH = re.compile(r"\bdistinct\s+on\s*\((?!\s*([\w.]+\s*,\s*)*(\w+\.)?company_id\s*[,)])", re.IGNORECASE)
 ORDER = re.compile(r"(?P<key>.*?)(?: COLLATE (?P<collation>\S+))?(?P<down> DESC)?(?: NULLS (?P<nulls>FIRST|LAST))?")
@@ -132,7 +133,13 @@ def _require_known(top: Node) -> None:
 
 
 def _explain(home: psycopg.Connection[Any], statement: str) -> Node:
-    row = _run(home, "explain (verbose, format json) " + statement).fetchone()
+    try:
+        row = _run(home, EXPLAIN + statement).fetchone()
+    except psycopg.Error as error:
+        if not error.diag.statement_position:
+            raise
+        at = int(error.diag.statement_position) - len(EXPLAIN)  # a place in the text that was written
+        raise QueryError(error.diag.message_primary or "malformed", position=max(at, 1), beside=error.diag.message_hint) from None
     assert row is not None
     top: Node = row[0][0]["Plan"]
     return top

@@ -137,15 +137,21 @@ async def index(request: web.Request) -> web.StreamResponse:
             "docs": "/docs",
         },
     }
-    body = msgspec.json.encode(found)
-    return await answers.send(request, body, {**JSON, "ETag": answers.weak_tag(body), GENERATION: str(generation)})
+    return await _send_tagged(request, msgspec.json.encode(found), {GENERATION: str(generation)})
 
 
 async def description(request: web.Request) -> web.StreamResponse:
     await identity_of(request)
     urls.refuse_options(request.rel_url.raw_path_qs)
-    body = describe(request.app[DATABASE].catalog)
-    return await answers.send(request, body, {**JSON, "ETag": answers.weak_tag(body)})
+    return await _send_tagged(request, describe(request.app[DATABASE].catalog), {})
+
+
+async def _send_tagged(request: web.Request, body: bytes, more: dict[str, str]) -> web.StreamResponse:
+    """An answer of JSON whose entity tag is its body's hash, or 304."""
+    headers = {**JSON, "ETag": answers.weak_tag(body), "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding", **more}
+    if answers.matches(request.headers, headers["ETag"]):
+        return answers.Answer(304, headers)
+    return await answers.send(request, body, headers)
 
 
 @with_current_catalog

@@ -39,12 +39,14 @@ async def imports(request: web.Request) -> web.StreamResponse:
 
 async def import_report(request: web.Request) -> web.StreamResponse:
     company, sender = await require_proposal(request)
+    urls.refuse_options(request.rel_url.raw_path_qs)
     report = await reports.show(request.app[DATABASE], company, request.match_info["id"], sender.own)
     return await answers.send(request, reports.dump(sender.shown(report)), JSON)
 
 
 async def cancel_import(request: web.Request) -> web.StreamResponse:
     company, _ = await require_import(request)
+    await bodies.refuse_body(request)
     await reports.cancel(request.app[DATABASE], company, request.match_info["id"])
     return web.Response(status=204)
 
@@ -67,7 +69,7 @@ async def import_errors(request: web.Request) -> web.StreamResponse:
 
 
 async def mapper_list(request: web.Request) -> web.StreamResponse:
-    company, _ = await require_import(request)
+    company, _ = await require_import(request, lists=True)
     limit, offset = urls.read_page(urls.decode_query(request.rel_url.raw_path_qs))
     return await answers.send(request, reports.dump(await mappers.listed(request.app[DATABASE], company, limit, offset)), JSON)
 
@@ -84,6 +86,7 @@ async def put_mapper(request: web.Request) -> web.StreamResponse:
     (company, actor), name = await require_import(request), request.match_info["name"]
     if request.content_type != "text/plain":
         raise ServiceError("unsupported_media_type", f"expected text/plain, got {request.content_type}")
+    bodies.require_utf8(request, "text")
     async with bodies.body_deadline():
         text = await request.read()
     created = await mappers.put(request.app[DATABASE], company, name, text, actor)
@@ -92,12 +95,13 @@ async def put_mapper(request: web.Request) -> web.StreamResponse:
 
 async def delete_mapper(request: web.Request) -> web.StreamResponse:
     company, _ = await require_import(request)
+    await bodies.refuse_body(request)
     await mappers.delete(request.app[DATABASE], company, request.match_info["name"])
     return web.Response(status=204)
 
 
 async def preview_mapper(request: web.Request) -> web.StreamResponse:
-    company, _ = await require_import(request)
+    company, _ = await require_import(request, lists=True)
     document = await receive.preview(request.app[DATABASE], request, company, request.match_info["name"])
     return await answers.send(request, document, JSON)
 
@@ -116,7 +120,6 @@ async def show_version(request: web.Request) -> web.StreamResponse:
 
 async def put_version(request: web.Request) -> web.StreamResponse:
     (company, actor), name = await require_import(request), request.match_info["name"]
-    urls.refuse_options(request.rel_url.raw_path_qs)
     body = await bodies.small_body(request) if request.can_read_body else b""  # the last version needs none, and no media type
     found, is_new = await versions.put(request.app[DATABASE], company, name, body, actor)
     headers = {"Location": request.rel_url.raw_path} if is_new else {}
@@ -125,7 +128,7 @@ async def put_version(request: web.Request) -> web.StreamResponse:
 
 async def delete_version(request: web.Request) -> web.StreamResponse:
     company, _ = await require_import(request)
-    urls.refuse_options(request.rel_url.raw_path_qs)
+    await bodies.refuse_body(request)
     await versions.delete(request.app[DATABASE], company, request.match_info["name"])
     return web.Response(status=204)
 

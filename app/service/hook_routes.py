@@ -36,24 +36,30 @@ async def update_hook(request: web.Request) -> web.StreamResponse:
 
 
 async def delete_hook(request: web.Request) -> web.StreamResponse:
-    await registration.delete(request.app[DATABASE], await require_hooks(request), request.match_info["id"])
+    company = await require_hooks(request)
+    await bodies.refuse_body(request)
+    await registration.delete(request.app[DATABASE], company, request.match_info["id"])
     return web.Response(status=204)
 
 
 async def test_hook(request: web.Request) -> web.StreamResponse:
     company = await require_hooks(request)
+    await bodies.refuse_body(request)
     return web.json_response(await registration.test(request.app[DATABASE], company, request.match_info["id"]), status=202)
 
 
 async def rotate_hook(request: web.Request) -> web.StreamResponse:
     company = await require_hooks(request, lists=True)
     revoke = urls.read_flag(urls.decode_query(request.rel_url.raw_path_qs), "revoke")
+    await bodies.refuse_body(request, ": revoke is a parameter, as in ?revoke=true")
     secret = await registration.rotate(request.app[DATABASE], company, request.match_info["id"], revoke=revoke)
     return web.json_response(secret, headers=SECRET)
 
 
 async def end_rest(request: web.Request) -> web.StreamResponse:
-    await registration.end_rest(request.app[DATABASE], await require_hooks(request), request.match_info["id"])
+    company = await require_hooks(request)
+    await bodies.refuse_body(request)
+    await registration.end_rest(request.app[DATABASE], company, request.match_info["id"])
     return web.Response(status=204)
 
 
@@ -74,6 +80,7 @@ async def delivery(request: web.Request) -> web.StreamResponse:
 
 async def retry_delivery(request: web.Request) -> web.StreamResponse:
     company, named = await require_hooks(request), request.match_info
+    await bodies.refuse_body(request)
     return web.json_response(await registration.retry(request.app[DATABASE], company, named["id"], named["deliveryId"]), status=202)
 
 

@@ -94,7 +94,8 @@ def _of_entity(entity: Entity) -> Iterator[tuple[tuple[str, str], Operation]]:
             "Rows",
             f"Rows: {about}",
             "read",
-            {200: Answer("A page", page(ref(_name(entity))))},
+            # anyOf: an empty page is one of either
+            {200: Answer("A page; with since, of differences", {"anyOf": [page(ref(_name(entity))), ref("DifferencePage")]})},
             query=ROWS,
             headers={**POSITION, **SEEN},
         ),
@@ -183,7 +184,8 @@ def _answer(status: int, answer: Answer) -> dict[str, Any]:
         return {"description": answer.about, "content": {"application/problem+json": {"schema": ref("Problem")}}}
     found: dict[str, Any] = {"description": answer.about}
     if answer.schema is not None:
-        found["content"] = {answer.media_type: {"schema": answer.schema}}
+        problem = {"application/problem+json": {"schema": ref("Problem")}} if answer.or_problem else {}
+        found["content"] = {answer.media_type: {"schema": answer.schema}, **problem}
     if answer.headers:
         found["headers"] = {name: {"schema": TEXT} for name in answer.headers}
     return found

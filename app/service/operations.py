@@ -14,12 +14,13 @@ from app.service.schemas import ANYTHING, TEXT, TRUTH, UUID, WHEN, WHOLE, Schema
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer.  schema: None for an empty body; headers: the names of its important headers."""
+    """One answer.  schema: None for an empty body; headers: its important ones; or_problem: it may be an error, too."""
 
     about: str
     schema: Schema | None = None
     media_type: str = "application/json"
     headers: tuple[str, ...] = ()
+    or_problem: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +112,21 @@ FILE = Answer("The file", {"type": "string", "format": "binary"}, "application/o
 
 UNWRITABLE = Answer("A value cannot be written in that format")
 REPORT = Answer("The report", ref("ImportReport"), headers=("Location",))
+REUSED = "; or an error: the Idempotency-Key belongs to another request"
+FAILED = Answer(f"The report; nothing was written{REUSED}", ref("ImportReport"), or_problem=True)
+NOT_UNDONE = Answer(f"The report; nothing was undone{REUSED}", ref("ImportReport"), or_problem=True)
 HOOK = Answer("The hook", ref("Hook"))
 NOTHING = Answer("Done")
 
 # by method and path as in ROUTES
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/c/{companyId}"): Operation(
-        "getIndex", "Changes", "The entities of the company, with links", "read", {200: Answer("The index", ref("Index"))}
+        "getIndex",
+        "Changes",
+        "The entities of the company, with links",
+        "read",
+        {200: Answer("The index", ref("Index"))},
+        headers=SEEN,
     ),
     ("GET", "/c/{companyId}/changes"): Operation(
         "listChanges",
@@ -174,7 +183,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Register a hook",
         "hooks",
         {201: Answer("The hook with its secret, which is shown once", ref("Hook"), headers=("Location",))},
-        body={"application/json": ref("HookMembers")},
+        body={"application/json": ref("NewHook")},
     ),
     ("GET", "/c/{companyId}/hooks/{id}"): Operation("getHook", "Webhooks", "One hook", "hooks", {200: HOOK}),
     ("PATCH", "/c/{companyId}/hooks/{id}"): Operation(
@@ -227,7 +236,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: Answer("The delivery", ref("Delivery"))},
     ),
     ("POST", "/c/{companyId}/hooks/{id}/deliveries/{deliveryId}/retry"): Operation(
-        "retryDelivery", "Webhooks", "Send a delivery again", "hooks", {202: Answer("Queued", ref("Delivery"))}
+        "retryDelivery", "Webhooks", "Send a delivery again", "hooks", {202: Answer("Queued", record(deliveryId=UUID))}
     ),
     ("POST", "/api/{companyId}/import"): Operation(
         "import",
@@ -238,7 +247,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             200: REPORT,
             202: Answer("Received; see Location", ref("ImportReport"), headers=("Location",)),
             409: Answer("The first request with the key is being received, or the import was cancelled", headers=("Retry-After",)),
-            422: Answer("The report; nothing was written", ref("ImportReport")),
+            422: FAILED,
         },
         query={
             "dryRun": (TRUTH, "true: everything is reported and rolled back"),
@@ -255,7 +264,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/api/{companyId}/imports"): Operation(
         "listImports", "Import", "List imports", "propose", {200: Answer("A page", page(ref("ImportReport")))}, query=LIMIT
     ),
-    ("GET", "/api/{companyId}/imports/{id}"): Operation("getImport", "Import", "The report of an import", "propose", {200: REPORT}),
+    ("GET", "/api/{companyId}/imports/{id}"): Operation(
+        "getImport", "Import", "The report of an import", "propose", {200: Answer("The report", ref("ImportReport"))}
+    ),
     ("DELETE", "/api/{companyId}/imports/{id}"): Operation(
         "cancelImport", "Import", "Cancel an import", "import", {204: NOTHING, 409: Answer("It has ended")}
     ),
@@ -269,7 +280,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             202: Answer("The report so far, with Prefer: respond-async", ref("ImportReport")),
             409: Answer("It is an import under way"),
             410: Answer("Its changes are no longer kept in the log"),
-            422: Answer("The report; nothing was undone", ref("ImportReport")),
+            422: NOT_UNDONE,
         },
         query={
             "dryRun": (TRUTH, "true: everything is reported and rolled back"),
@@ -295,7 +306,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             202: Answer("The report so far, with Prefer: respond-async", ref("ImportReport")),
             409: Answer("The change set is an import under way"),
             410: Answer("The changes are no longer kept in the log"),
-            422: Answer("The report; nothing was undone", ref("ImportReport")),
+            422: NOT_UNDONE,
         },
         headers={"Prefer": (TEXT, "`respond-async`: answer at once"), **KEY},
         body={"application/json": ref("RevertSelection")},
@@ -394,7 +405,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         body={"application/json": record(password=TEXT, newPassword=TEXT)},
     ),
     ("GET", "/openapi.json"): Operation(
-        "getDescription", "Operation", "This description", "any", {200: Answer("OpenAPI 3.1", ANYTHING)}
+        "getDescription", "Operation", "This description", "any", {200: Answer("OpenAPI 3.1", ANYTHING)}, headers=SEEN
     ),
     ("GET", "/healthz"): Operation(
         "getHealth", "Operation", "Whether the process is alive", "", {200: Answer("It is alive", record(status=TEXT))}

@@ -14,19 +14,25 @@ from app.service.senders import (
     SAMPLER,
     identity_of,
 )
-from app.wire import bodies
+from app.wire import bodies, urls
 
 
 async def login(request: web.Request) -> web.StreamResponse:
+    urls.refuse_options(request.rel_url.raw_path_qs)
     return await request.app[LOGIN].login(request, await bodies.small_body(request))
 
 
 async def logout(request: web.Request) -> web.StreamResponse:
-    return await request.app[LOGIN].logout(await identity_of(request), request)
+    identity = await identity_of(request)
+    urls.refuse_options(request.rel_url.raw_path_qs)
+    await bodies.refuse_body(request)
+    return await request.app[LOGIN].logout(identity, request)
 
 
 async def password(request: web.Request) -> web.StreamResponse:
-    return await request.app[LOGIN].change_password(await identity_of(request), request, await bodies.small_body(request))
+    identity = await identity_of(request)
+    urls.refuse_options(request.rel_url.raw_path_qs)
+    return await request.app[LOGIN].change_password(identity, request, await bodies.small_body(request))
 
 
 async def live(_request: web.Request) -> web.StreamResponse:

@@ -44,9 +44,18 @@ def page(items: Schema) -> Schema:
     return record(data=array(items), hasMore=TRUTH)
 
 
-# by name, beside those of the entities
+HOOK_MEMBERS: Mapping[str, Schema] = {
+    "entity": nullable(TEXT),
+    "url": {"type": "string", "format": "uri"},
+    "action": {"type": "string", "const": "webhook"},
+    "filter": nullable(TEXT),
+    "columns": nullable(array(TEXT)),
+    "allowInChangeSet": TRUTH,
+    "disabled": TRUTH,
+}
 OPERATION_COUNTS: Schema = {"type": "object", "additionalProperties": record(created=WHOLE, updated=WHOLE, deleted=WHOLE)}
 
+# by name, beside those of the entities
 SCHEMAS: Mapping[str, Schema] = {
     "Problem": {
         "type": "object",
@@ -90,16 +99,8 @@ SCHEMAS: Mapping[str, Schema] = {
         queued=WHOLE,
         restsUntil=nullable(TIME),
     ),
-    "HookMembers": record(
-        ("entity", "url", "action", "filter", "columns", "allowInChangeSet", "disabled"),
-        entity=nullable(TEXT),
-        url={"type": "string", "format": "uri"},
-        action={"type": "string", "const": "webhook"},
-        filter=nullable(TEXT),
-        columns=nullable(array(TEXT)),
-        allowInChangeSet=TRUTH,
-        disabled=TRUTH,
-    ),
+    "NewHook": record(("action", "filter", "columns", "allowInChangeSet", "disabled"), **HOOK_MEMBERS),
+    "HookMembers": record(tuple(HOOK_MEMBERS), **HOOK_MEMBERS),
     "Replay": record(("until", "generation"), since=WHEN, until=WHEN, generation=WHOLE),
     "Hook": record(
         ("secret", "problem"),
@@ -199,6 +200,7 @@ SCHEMAS: Mapping[str, Schema] = {
         new=nullable(ANYTHING),
         version=WHOLE,
     ),
+    "DifferencePage": record(data=array(ref("Difference")), hasMore=TRUTH, since=WHOLE, version=WHOLE, generation=WHOLE),
     "DifferenceCounts": record(
         since=WHOLE,
         version=WHOLE,
@@ -212,8 +214,8 @@ SCHEMAS: Mapping[str, Schema] = {
             "changeSet": UUID,
             "to": {"type": ["integer", "string"]},
             "from": {"type": ["integer", "string"]},
-            "entities": array(TEXT),
-            "rows": array(TEXT),
+            "entities": {**array(TEXT), "minItems": 1},
+            "rows": {**array(TEXT), "minItems": 1},
             "actor": TEXT,
             "dryRun": TRUTH,
             "force": TRUTH,

@@ -65,10 +65,12 @@ async def require_hooks(request: web.Request, *, lists: bool = False) -> str:
     return request.match_info["companyId"]
 
 
-async def require_import(request: web.Request) -> tuple[str, str]:
-    """(company, actor) of a request that may import into the company of the path.  Raises as require_read."""
+async def require_import(request: web.Request, *, lists: bool = False) -> tuple[str, str]:
+    """(company, actor) of a request that may import into the company of the path.  Raises as require_hooks."""
     identity = await identity_of(request)
     identity.require("import", request.match_info["companyId"])
+    if not lists:
+        urls.refuse_options(request.rel_url.raw_path_qs)
     return request.match_info["companyId"], identity.actor
 
 

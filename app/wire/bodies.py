@@ -25,10 +25,24 @@ async def body_deadline(timeout: float | None = None, part: str = "the whole bod
         raise ServiceError("request_timeout", message, headers={"Connection": "close"}) from None
 
 
+def require_utf8(request: web.Request, what: str) -> None:
+    """Raises unsupported_media_type if the body is declared to be in another encoding.  what: it is, for the error."""
+    charset = request.charset or "utf-8"
+    if charset.lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
+        raise ServiceError("unsupported_media_type", f"expected {what} in UTF-8, got {charset}", target="Content-Type")
+
+
+async def refuse_body(request: web.Request, beside: str = "") -> None:
+    """Raises malformed_request if there is a body that could ask for something.  beside: the end of the message."""
+    if request.can_read_body and (await bare_body(request)).strip() not in (b"", b"{}"):
+        raise ServiceError("malformed_request", f"expected no body{beside}")
+
+
 async def small_body(request: web.Request, longest: int = 64 << 10) -> bytes:
     """Return a small JSON body, not decoded.  Raises unsupported_media_type, too_large, request_timeout."""
     if request.content_type not in ("application/json", "application/merge-patch+json"):
         raise ServiceError("unsupported_media_type", f"expected application/json, got {request.content_type}")
+    require_utf8(request, "JSON")
     return await bare_body(request, longest)
 
 

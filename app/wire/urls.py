@@ -73,9 +73,9 @@ def read_flag(options: Sequence[tuple[str, str]], name: str) -> bool:
     for given, value in options:
         if given != name or len(options) > 1:
             raise ServiceError("malformed_request", f"expected {name} at most, got {options[-1][0]}", target=options[-1][0])
-        if value.lower() not in ("true", "false"):
+        if value not in ("true", "false"):
             raise ServiceError("malformed_request", f"{name}: expected true or false, got {value}", target=name)
-    return any(value.lower() == "true" for _, value in options)
+    return any(value == "true" for _, value in options)
 
 
 def refuse_options(path: str) -> None:

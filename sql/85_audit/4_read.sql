@@ -14,6 +14,11 @@ declare
 begin
     if is_home then
         perform bds_accounts.require_administrator('read the audit of administration');
+        if audit.company <> '' and not exists (select from bds.companies c where c.id = audit.company)
+            and not exists (select from bds.server_audit s where s.object = 'company ' || audit.company)
+        then
+            raise exception using errcode = 'BD002', message = format('no such company: %L', audit.company);
+        end if;
     else
         perform bds.require_company(audit.company);
     end if;
@@ -41,7 +46,7 @@ $$;
 comment on function bds_service.audit(text, timestamptz, bigint) is
     'The latest records of bds.audit that are about a company (empty: all of the server), before a time (null: now), as many as '
     'wanted: its own where it lives, and at home those of the server. At home for administrators, else for the company of the '
-    'session';
+    'session. Raises BD002 for a company that never was';
 
 create function bds_audit.told_generation()
     returns int

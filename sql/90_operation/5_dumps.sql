@@ -160,7 +160,7 @@ begin
         raise exception using
             errcode = 'BD004',
             message = format('company %L already exists', company),
-            hint = format('delete it first: select * from bds.delete_company(%L)', company);
+            hint = format('delete it first: bds company delete %s --yes', company);
     elsif bds_impl.is_reserved(company) or exists (select from bds.entities e where e.name = company) then
         raise exception using
             errcode = 'BD005',

@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import urllib.request
 from base64 import b64encode
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from app import logs
 from app.cli.main import main
@@ -125,6 +129,13 @@ def test_the_first_administrator_needs_no_company(environment: dict[str, str], o
         (("user", "create", "anna@example.com"), 1, "expected --company ID, or --administrator"),
         (("user", "access", "anna@example.com"), 1, "expected --company ID, or --administrator"),
         (("import", "-", "--company", "acme", "--mapper", ""), 2, "argument --mapper: expected a name, got an empty one"),
+        (("export", "units", "--company", "acme", "--format", "csv", "--versions"), 2, "--versions: expected --since"),
+        (("export", "diff", "--company", "acme", "--format", "json"), 2, "diff: expected --since"),
+        (("export", "units", "--company", "acme", "--format", "csv", "--version", "1", "--at", "2026-01-01"), 2, "got both"),
+        (("revert", "acme", "--to", "1", "--actor", "anna"), 2, "--actor: expected no actor with --to alone"),
+        (("revert", "acme", "--to", "1", "--change-set", "00000000-0000-0000-0000-000000000000"), 2, "--change-set: expected it"),
+        (("query", "selec 1"), 1, 'bds: syntax error at or near "selec" (at character 1)\n'),
+        (("query", "select nothing"), 1, 'bds: column "nothing" does not exist (at character 8)\n'),
     ],
 )
 def test_errors_are_one_line(module_database_url: str, arguments: tuple[str, ...], code: int, message: str) -> None:
@@ -132,6 +143,53 @@ def test_errors_are_one_line(module_database_url: str, arguments: tuple[str, ...
     assert ended.returncode == code
     assert message in ended.stderr and "Traceback" not in ended.stderr
     assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["company list", "company create acme", "key create --company acme", "user list", "export units --company acme --format csv",
+     "revert acme --to 1", "follow acme", "query 'select 1'", "doctor"],
+)  # fmt: skip
+def test_before_the_first_migration_a_command_names_it(empty_url: str, command: str) -> None:
+    ended = here({**os.environ, "BDS_DATABASE_URL": empty_url}, *shlex.split(command))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert re.fullmatch(r"bds: the schema is older than this program, which is version \S+: run bds migrate\n", ended.stderr)
+
+
+@pytest.fixture(scope="module")
+def empty_url(module_database_url: str) -> Iterator[str]:
+    with psycopg.connect(module_database_url, autocommit=True) as connection:
+        connection.execute("create database not_migrated")
+        yield make_conninfo(module_database_url, dbname="not_migrated")
+        connection.execute("drop database not_migrated with (force)")
+
+
+def test_a_wrong_connection_string_is_one_line() -> None:
+    ended = here({**os.environ, "BDS_DATABASE_URL": "nope"}, "company", "list")
+    assert ended.returncode == 1 and ended.stderr.startswith("bds: BDS_DATABASE_URL: expected a connection string such as ")
+    assert "nope" not in ended.stderr
+
+
+def test_a_deleted_user_leaves_keys_and_perhaps_no_administrator(environment: dict[str, str]) -> None:
+    for name in ("one", "two"):
+        here(environment, "user", "create", f"{name}@example.com", "--administrator")
+    told = [here(environment, "user", "delete", f"{name}@example.com").stderr.splitlines() for name in ("one", "two")]
+    assert [len(each) for each in told] == [1, 2]
+    assert told[0] == ["one@example.com can no longer sign in; API keys that this user created stay valid: bds key list"]
+    assert told[1][1].startswith("there is no administrator any more: bds user create EMAIL --administrator")
+
+
+def test_an_undo_of_a_misspelt_entity_names_the_right_one(environment: dict[str, str], operator: Operator) -> None:
+    operator.company("acme")
+    for words in (("--entity", "prodcts"), ("--row", "prodcts/code:A")):
+        ended = here(environment, "revert", "acme", "--to", "0", *words)
+        assert (ended.returncode, ended.stderr) == (1, "bds: no such entity: 'prodcts', did you mean products?\n")
+
+
+def test_a_scope_that_is_given_twice_is_kept_once(environment: dict[str, str], operator: Operator) -> None:
+    operator.company("acme")
+    assert here(environment, "key", "create", "--company", "acme", "--scope", "read,import,read").returncode == 0
+    assert operator.rows("select scopes from bds.api_keys where name = 'cli'") == [(["read", "import"],)]
 
 
 def test_without_a_command_it_prints_the_help_whatever_the_settings() -> None:

@@ -48,6 +48,17 @@ def test_a_company_goes_through_a_pipe_into_another_database(environment: dict[s
     assert (again.returncode, again.stderr) == (1, "bds: the dump ends too early, at byte 0; nothing was restored\n")
 
 
+def test_a_dump_of_no_company_is_empty_and_one_of_a_company_that_exists_is_refused(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    refused = bds(environment, "company", "dump", "nowhere")
+    assert (refused.returncode, refused.stdout) == (1, "") and "nowhere" in refused.stderr
+    target = tmp_path / "acme.dump"
+    assert bds(environment, "company", "dump", "acme", "--output", str(target)).returncode == 0
+    refused = bds(environment, "company", "restore", str(target))
+    assert refused.stderr == "bds: company 'acme' already exists\n     delete it first: bds company delete acme --yes\n"
+
+
 def test_a_file_is_for_its_owner_alone_and_a_terminal_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
     target = tmp_path / "acme.dump"
     assert bds(environment, "company", "dump", "acme", "--output", str(target)).returncode == 0

@@ -36,6 +36,8 @@ WORDS = [
     ("import revert ", {"--force", "--dry-run"}, {"list", "--entity"}),
     ("import --company acme --", {"--entity", "--mapper", "--dry-run"}, {"--top"}),
     ("export units --format ", {"csv", "excel", "xsd"}, {"--entity", "--company"}),
+    ("key create --scope ", {"read", "import", "hooks", "propose"}, {"--company"}),
+    ("completion ", {"bash", "zsh", "fish"}, {"list"}),
     ("import x", set(), {"--entity"}),
 ]
 
@@ -66,6 +68,11 @@ def test_fish_completes_commands_actions_and_options() -> None:
         else:
             assert {each for each in offered if not each.startswith("--")} <= names, typed
         assert not others & names, typed
+
+
+def test_fish_describes_a_value_in_a_word() -> None:
+    found = shell("fish", fish(COMMANDS, GROUPS) + "complete -C 'bds export units --format '\n", "--no-config")
+    assert "csv\tformat" in found.splitlines()
 
 
 def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from app import extras
 from app.cli import main, tools
 from app.cli.remote import Remote
 from app.errors import ServiceError
+from app.resources import version
 from tests.cli.test_commands import BDS, ROOT
 from tests.feed.test_http import send
 from tests.service.serving import Service, running, unused_port
@@ -71,6 +72,9 @@ def ask(service: Service, key: str, work: Callable[[Call, Client], Awaitable[Non
 
 def test_the_tools_answer_as_the_service_does(service: Service) -> None:
     async def work(call: Call, client: Client) -> None:
+        assert client.server_info.version == version()
+        page, is_error = await call("read", company="", entity="units", id="", version="", limit=1)
+        assert len(page["data"]) == 1 and not is_error, "an empty text counts as none"
         listed = (await client.list_tools()).tools
         assert [each.name for each in listed] == TOOLS and all(each.description for each in listed)
         overview, _ = await call("describe")
@@ -146,6 +150,10 @@ def test_errors_are_those_of_the_service(service: Service) -> None:
             ("read", {"entity": "units", "limt": 1}, 400, "malformed_request", {"target": "limt"}),
             ("read", {"entity": "units", "limit": True}, 400, "malformed_request", {"target": "limit"}),
             ("read", {}, 400, "malformed_request", {"target": "entity"}),
+            ("read", {"entity": ""}, 400, "malformed_request", {"target": "entity"}),
+            ("history", {"entity": "units", "id": ""}, 400, "malformed_request", {"target": "id"}),
+            ("describe", {"entity": "unts"}, 404, "not_found", {"detail": "no such entity: unts, did you mean units?"}),
+            ("read", {"entity": "unts"}, 404, "not_found", {"detail": "no such entity: unts, did you mean units?"}),
             ("read", {"entity": "none"}, 404, "not_found", {}),
             ("read", {"entity": "units", "version": 1, "at": "2026-01-01"}, 400, "malformed_query", {}),
             ("read", {"entity": "units", "version": 10**9}, 404, "not_found", {}),

@@ -150,7 +150,7 @@ WRONG = [
     (("import", "list", "--company", "nowhere"), "no import access to that company"),
     (("export", "units", "--company", "we/ird", "--format", "csv"), "no read access to that company"),
     (("import", "list", "--company", "we/ird"), "no import access to that company"),
-    (("follow", "demo", "--entity", "planets"), "planets"),
+    (("follow", "demo", "--entity", "unitz"), "bds: no such entity: unitz, did you mean units?\n"),
     (("follow", "demo", "--after", "999999"), "999999"),
 ]
 

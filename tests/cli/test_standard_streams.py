@@ -55,6 +55,10 @@ PRINTING = [
     "export units --company acme --format excel",
     "key create --company acme",
     "user create anna@example.com --company acme",
+    "audit acme --json",
+    "diff acme --since now --json",
+    "doctor --json",
+    "company dump acme",
 ]
 
 

@@ -43,7 +43,7 @@ def propose(service: Service, key: str, document: Any, path: str = "import?dryRu
 def test_it_gives_dry_runs_of_imports_and_reverts_alone(service: Service, proposer: str) -> None:
     (first,) = service.operator.rows("select id::text from bds.imports where not dry_run")[0]
     for path, body in (
-        ("import?dryRun=true", DOCUMENT), ("import?dryRun=TRUE", DOCUMENT), ("revert", {"to": 0, "dryRun": True}),
+        ("import?dryRun=true", DOCUMENT), ("revert", {"to": 0, "dryRun": True}),
         (f"imports/{first}/revert?dryRun=true", {}),
     ):  # fmt: skip
         reply = propose(service, proposer, body, path)
@@ -56,6 +56,7 @@ def test_it_gives_dry_runs_of_imports_and_reverts_alone(service: Service, propos
             reply = propose(service, proposer, body, path, **headers)
             assert (reply.status, reply.json["code"]) == (403, "forbidden") and "dryRun" in reply.json["detail"], (path, reply.json)
     assert propose(service, proposer, {"to": 0, "dryRun": "yes"}, "revert").status == 400
+    assert propose(service, proposer, DOCUMENT, "import?dryRun=TRUE").status == 400, "as export=TRUE"
     assert propose(service, proposer, {"units": [{"code": "S"}, {"code": "new"}]}).status == 422
     once = [propose(service, proposer, DOCUMENT, Idempotency_Key="once") for _ in range(2)]
     assert once[0].json == once[1].json and once[1].headers["Idempotency-Replayed"] == "true"

@@ -219,7 +219,7 @@ REFUSED = [
     (b"code;name\n1;2\n", "@delimiter = ','", "invalid_document", "got code;name"),
     (b"code,name,code\n1,2,3\n", "", "invalid_document", "line 1: the column code appears twice"),
     (b'code,name\n1,a\n2,"b\n3,c\n', "", "malformed_document", "line 3: a quoted cell that starts in this row is not closed"),
-    ("code,name\n1,ü\n".encode() + b"2,\xff\n", "", "malformed_document", "line 3: the byte 0xff is not valid in utf-8; set @encoding"),
+    ("code,name\n1,ü\n".encode() + b"2,\xff\n", "", "malformed_document", "line 3: the byte 0xff is not valid in utf-8; save the file as UTF-8, or name"),
     (b"code,name\n1,a\n2,\x81\n", "", "malformed_document", "line 3: the byte 0x81 is not valid in windows-1252"),
     (b'code,name\n1,a\n2,"12" screen\n', "", "malformed_document", "line 3: ',' expected after '\"'"),
     (b"code,name\n1,\xfc\n", "@encoding = 'utf-8'", "malformed_document", "line 2: the byte 0xfc is not valid in utf-8"),

@@ -265,6 +265,7 @@ def test_a_place_is_drained(pair: Places, bds: Any) -> None:
         pair.west.write(company, UNITS)
     code, _, messages = bds("place", "drain", "west")
     assert code == 1 and "no place but west and home" in messages, "home is left alone"
+    assert "draining" not in bds("place", "list")[1], "nothing could move"
     with pytest.raises(SystemExit, match="2"):
         bds("place", "drain", "west", "--to", "east")
     code, _, messages = bds("place", "drain", "west", "--to", HOME)
@@ -278,6 +279,14 @@ def test_a_place_is_drained(pair: Places, bds: Any) -> None:
     assert bds("place", "drain", "west", "--end")[0] == 0
     assert "draining" not in bds("place", "list")[1]
     assert bds("place", "drain", "east", "--end")[0] == 1
+
+
+def test_home_is_not_drained_while_it_is_the_only_place(pair: Places, bds: Any) -> None:
+    pair.home.rows("delete from bds.places where name = 'west' returning name")
+    assert bds("company", "create", "acme")[0] == 0
+    code, _, messages = bds("place", "drain", HOME)
+    assert code == 1 and "no place but home can take acme: add one" in messages and "goes to" not in messages
+    assert "draining" not in bds("place", "list")[1]
 
 
 def test_a_place_is_drained_of_companies_on_their_way_to_it(pair: Places, bds: Any) -> None:

@@ -147,6 +147,7 @@ def test_answers_have_the_members_of_the_description_and_no_other(
     for path, operation in reads(description):
         content = operation["responses"]["200"].get("content", {})
         if set(content) == {"application/json"}:
+            assert "Location" not in operation["responses"]["200"].get("headers", {}), path
             since = "?since=0" if path.endswith("/diff") else ""
             reply = service.ask(filled(path, made) + since, authorization=administrator)
             assert reply.status == 200, (path, reply.body)
@@ -156,6 +157,82 @@ def test_answers_have_the_members_of_the_description_and_no_other(
             assert reply.json.get("data", True), f"{path} has an item"
             checked += 1
     assert checked > 15
+
+
+# method, path of the description, what is added to it, headers, body, status; in this order, on the hook and import of `made`
+HOOK, IMPORT = "/c/{companyId}/hooks/{id}", "/api/{companyId}/imports/{id}"
+REVERT = "/api/{companyId}/revert"
+KEYED = {"Idempotency-Key": "one"}
+WRITES: list[tuple[str, str, str, dict[str, str], Any, int]] = [
+    ("GET", "/c/{companyId}/units", "?since=0", {}, None, 200),
+    ("GET", "/c/{companyId}/units", "?filter=code%20=%20'none'", {}, None, 200),
+    ("GET", HOOK + "/deliveries/{deliveryId}", "", {}, None, 200),
+    ("PATCH", HOOK, "", {}, {"columns": ["code"], "disabled": False}, 200),
+    ("POST", HOOK + "/test", "", {}, None, 202),
+    ("POST", HOOK + "/secret", "?revoke=true", {}, None, 200),
+    ("POST", HOOK + "/replay", "", {}, {"since": 0}, 202),
+    ("POST", HOOK + "/deliveries/{deliveryId}/retry", "", {}, None, 202),
+    ("DELETE", HOOK + "/rest", "", {}, None, 409),
+    ("POST", "/c/{companyId}/hooks", "", {}, {"entity": "nothing", "url": "http://127.0.0.1:9/"}, 400),
+    ("POST", "/api/{companyId}/import", "", KEYED, {"units": [{"code": "N", "name": "n"}]}, 200),
+    ("POST", "/api/{companyId}/import", "", KEYED, {"units": [{"code": "O", "name": "o"}]}, 422),
+    ("POST", "/api/{companyId}/import", "", {}, {"units": [{"code": "P"}]}, 422),
+    ("POST", "/api/{companyId}/import", "", {"Prefer": "respond-async"}, {"units": [{"code": "Q", "name": "q"}]}, 202),
+    ("POST", IMPORT + "/revert", "?dryRun=true", {"Idempotency-Key": "two"}, None, 200),
+    ("POST", IMPORT + "/revert", "", {"Idempotency-Key": "two"}, None, 422),
+    ("POST", REVERT, "", {"Idempotency-Key": "three"}, {"to": 1, "dryRun": True, "entities": ["units"]}, 200),
+    ("POST", REVERT, "", {"Idempotency-Key": "three"}, {"to": 1, "dryRun": True}, 422),
+    ("DELETE", IMPORT, "", {}, None, 409),
+    ("PUT", "/api/{companyId}/versions/{name}", "", {}, {"version": 1, "generation": 1}, 200),
+    ("POST", "/auth/password", "", {}, {"password": "wrong", "newPassword": "correct horse battery 2"}, 401),
+    ("DELETE", HOOK, "", {}, None, 204),
+]
+
+
+def test_answers_to_writes_are_as_described(service: Service, description: dict[str, Any], administrator: str) -> None:
+    hook = send(service, "POST", "/c/demo/hooks", {"entity": "units", "url": "http://127.0.0.1:9/w", "disabled": True})["id"]
+    delivery = send(service, "POST", f"/c/demo/hooks/{hook}/test", {})["deliveryId"]
+    done = send(service, "POST", "/api/demo/import", {"units": [{"code": "W", "name": "w"}]})["importId"]
+    send(service, "PUT", "/api/demo/versions/written", {"version": 1, "generation": 1})
+    made, components = (
+        {"hooks": hook, "deliveryId": delivery, "imports": done, "name": "written"},
+        strictly(description["components"]),
+    )
+    for method, path, more, headers, body, status in WRITES:
+        reply = ask(service, filled(path, made) + more, method, {"Authorization": administrator, **headers}, body)
+        assert reply.status == status, (method, path, reply.body)
+        responses = description["paths"][path][method.lower()]["responses"]
+        told = responses.get(str(status)) or description["components"]["responses"]["problem"]
+        media_type = reply.headers.get("Content-Type", "").partition(";")[0]
+        assert set(told.get("content", {})) >= ({media_type} if reply.body else set()), (method, path)
+        if reply.body:
+            # a problem may have members of its own
+            schema = told["content"][media_type]["schema"]
+            schema = {**(schema if status >= 400 else strictly(schema)), "components": components}
+            if media_type == "application/problem+json":
+                schema["components"] = description["components"]
+            wrong = [f"{each.json_path}: {each.message}" for each in Draft202012Validator(schema).iter_errors(reply.json)]
+            assert not wrong, (method, path)
+        for name in told.get("headers", {}):
+            assert name in reply.headers, (method, path, name)
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), [
+    ("POST", "/c/{companyId}/hooks", {"url": "http://127.0.0.1:9/"}, 400),
+    ("POST", "/c/{companyId}/hooks", {"entity": "units"}, 400),
+    ("POST", "/c/{companyId}/hooks", {"entity": None, "url": "http://127.0.0.1:9/b"}, 201),
+    ("PATCH", HOOK, {"url": "http://127.0.0.1:9/c"}, 200),
+    ("POST", REVERT, {"to": 0, "dryRun": True, "entities": []}, 400),
+    ("POST", REVERT, {"to": 0, "dryRun": True, "rows": []}, 400),
+    ("POST", REVERT, {"to": 0, "dryRun": True, "entities": ["units"]}, 200),
+])  # fmt: skip
+def test_the_service_takes_the_bodies_that_the_description_allows(
+    service: Service, description: dict[str, Any], made: dict[str, str], method: str, path: str, body: Any, status: int
+) -> None:
+    schema = description["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]["schema"]
+    fits = Draft202012Validator({**schema, "components": description["components"]}).is_valid(body)
+    reply = ask(service, filled(path, made), method, {"X-API-Key": service.key}, body)
+    assert (reply.status, fits) == (status, status < 400), reply.body
 
 
 VALUES = {

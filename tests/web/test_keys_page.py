@@ -81,6 +81,11 @@ def test_a_key_expires_after_its_last_day(anna: Visitor, service: Service) -> No
     assert timedelta(days=89) < found["ninety"] - datetime.now(UTC) <= timedelta(days=90)
 
 
+def test_a_company_or_scope_that_is_given_twice_is_kept_once(anna: Visitor, service: Service) -> None:
+    create(anna, name="twice", companies=["demo", "demo"], scopes=["read", "read"])
+    assert service.operator.rows("select companies, scopes from bds.api_keys where name = 'twice'") == [(["demo"], ["read"])]
+
+
 def test_a_key_cannot_be_created_for_a_company_without_access(anna: Visitor, service: Service) -> None:
     service.operator.company("rest", "t2")
     service.operator.company("more", "t2")

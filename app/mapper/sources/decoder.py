@@ -86,5 +86,6 @@ class TextDecoder:
                 before = error.object[: error.start]
         line = self._lines + before.count(b"\n") + 1
         byte = error.object[error.start]
-        message = f"the byte {byte:#04x} is not valid in {self._name}; set @encoding if the file has another encoding"
+        mend = "save the file as UTF-8, or name its encoding: charset= of the Content-Type, or @encoding of a mapper"
+        message = f"the byte {byte:#04x} is not valid in {self._name}; {mend}"
         raise source_error(message, line=line) from None
