@@ -69,7 +69,7 @@ class ExportRequest:
 
     @property
     def reads_all_rows(self) -> bool:
-        return self.query.filter is None and self.query.top is None
+        return self.query.filter is None and self.query.top is None and not self.query.skip
 
 
 def read_parameters(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -20,12 +20,18 @@ NESTED = 1_000  # row numbers of child records begin here, above those of the la
 
 @dataclass(frozen=True, slots=True)
 class ExportField:
-    """One value of a record or line.  `lookup` is the kind of a reference's lookup: `code` for code:X."""
+    """One value of a record or line.  `lookup` is the kind of a reference's lookup: `code` for code:X.
+
+    own: the foreign key of a reference whose row may have had no code, as in the past; is_spare: an id that is written only where
+    the record's identifying field does not name its row.
+    """
 
     name: str
     column: Column
     lookup: str | None = None
     outer: bool = False  # from an outer join: null where there is no row
+    own: Column | None = None
+    is_spare: bool = False
 
     @property
     def type(self) -> Type:
@@ -155,10 +161,12 @@ def _related_shape(catalog: Catalog, entity: Entity, steps: tuple[Navigation, ..
 def _record_fields(
     catalog: Catalog, entity: Entity, select: Sequence[Field] | None, row: int, parent: str | None = None
 ) -> tuple[ExportField, ...]:
-    """Return the fields of a record, the identifying one first: a unique field, or the id of a record that has none."""
-    fields = list(_fields_except(entity, "id", "updatedAt", parent) if select is None else select)
-    key = next((field for field in fields if field.identifies), entity.fields["id"])
-    return tuple(_export_fields(catalog, entity, [key, *(field for field in fields if field is not key)], row))
+    """Return the fields of a record, the identifying one first: a unique field with a spare id, or the id if there is none."""
+    fields, id = list(_fields_except(entity, "id", "updatedAt", parent) if select is None else select), entity.fields["id"]
+    key = next((field for field in fields if field.identifies), id)
+    first, *others = _export_fields(catalog, entity, [key, *(field for field in fields if field is not key)], row)
+    spare = () if id in (key, *fields) else (ExportField("id", Column(0, id.type, (), id, row), is_spare=True),)
+    return (first, *spare, *others)
 
 
 def _fields_except(entity: Entity, *names: str | None) -> tuple[Field, ...]:
@@ -178,4 +186,5 @@ def _export_fields(
         if key is None:
             yield ExportField(prefix + step.name, Column(0, field.type, path, field, row), "id")
         else:
-            yield ExportField(prefix + step.name, Column(0, key.type, (*path, step), key, row), key.name)
+            own = None if key.required else Column(0, field.type, path, field, row)
+            yield ExportField(prefix + step.name, Column(0, key.type, (*path, step), key, row), key.name, own=own)
