@@ -190,7 +190,7 @@ class Tables:
             for step in entity.navigations.values()
             if not step.many and step.target in self.moved and step.name != owner
         ]
-        for step in entity.children if self.nested and entity.name not in above else ():
+        for step in entity.nested(above) if self.nested else ():
             child = self.catalog[step.target]
             key, ends = child.fields[step.field], table_of(child)
             parts += [

@@ -93,7 +93,7 @@ def record_shape(query: Query) -> RecordShape:
     """Return the shape of import records: with all fields and children, or with those of $select and $expand if either is given."""
     entity, numbers = query.entity, count(NESTED)
     whole = query.select is None and not query.steps
-    steps = tuple(entity.children) if whole else tuple(step for step in query.steps if step.child)
+    steps = entity.nested() if whole else [step for step in query.steps if step in entity.nested()]
     children = (_child_shape(query.catalog, step, numbers, (entity.name,)) for step in steps)
     shape = RecordShape(entity.singular, entity, 0, _record_fields(query.catalog, entity, query.select, 0), tuple(children))
     return shape if query.ids else shape.without_ids()
@@ -114,12 +114,16 @@ def template_shape(query: Query) -> RecordShape:
     return RecordShape(entity.singular, entity, 0, tuple(fields), tuple(children))
 
 
+def steps_beside(query: Query) -> list[Navigation]:
+    """Return the expanded navigations whose rows stand beside the records, not inside them."""
+    return [step for step in query.steps if step not in query.entity.nested()]
+
+
 def related_shapes(query: Query) -> tuple[RelatedShape, ...]:
     """Return the shapes of the expanded collections that are not children: one for each entity."""
     steps: dict[str, list[Navigation]] = {}
-    for step in query.steps:
-        if not step.child:
-            steps.setdefault(step.target, []).append(step)
+    for step in steps_beside(query):
+        steps.setdefault(step.target, []).append(step)
     shapes = (_related_shape(query.catalog, query.catalog[name], tuple(each)) for name, each in steps.items())
     return tuple(shape if query.ids else replace(shape, record=shape.record.without_ids()) for shape in shapes)
 
@@ -145,10 +149,9 @@ def line_shape(query: Query) -> LineShape:
 
 
 def _child_shape(catalog: Catalog, step: Navigation, numbers: Iterator[int], above: tuple[str, ...]) -> ChildShape:
-    """Return a child collection with its own children; an entity that is among its own ancestors ends the descent."""
+    """Return a child collection with its own children."""
     entity, row = catalog[step.target], next(numbers)
-    inside = (each for each in entity.children if each.target not in above) if step.target not in above else ()
-    children = tuple(_child_shape(catalog, each, numbers, (*above, step.target)) for each in inside)
+    children = tuple(_child_shape(catalog, each, numbers, (*above, step.target)) for each in entity.nested(above))
     fields = _record_fields(catalog, entity, None, row, parent=step.field)
     return ChildShape(step, RecordShape(step.singular, entity, row, fields, children))
 

@@ -14,6 +14,7 @@ from app.export.row_formats import PLAIN, Head, concatenated, lookup_of, text_of
 from app.export.shape import ExportField, RecordShape
 from app.query.sql.parameters import Statement
 from app.types import named
+from app.wire.mending import LONGEST_NUMBER
 
 
 class JsonRecords:
@@ -61,6 +62,11 @@ class JsonRecords:
         if field.lookup:
             return SQL("to_json({})::text").format(lookup_of(field, column))
         type = named(field.type)
+        if type.kind == "decimal" and field.column.field.precision is None:  # it may be too long for readers of JSON
+            quoted = SQL("""'"' || {0}::text || '"'""").format(column)
+            return SQL("case when length({0}::text) > {1} then {2} else {3} end").format(
+                column, Literal(LONGEST_NUMBER), quoted, SQL(type.json).format(column)
+            )
         if type.is_total:
             return SQL(type.json).format(column)
         return SQL("""'"' || {} || '"'""").format(text_of(field, column))
