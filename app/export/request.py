@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from app.database.catalog import Catalog, Entity
+from app.database.catalog import Catalog, Entity, Field
 from app.database.past import Moment, model_of
 from app.database.servers.reads import require_generation
 from app.errors import QueryError, ServiceError
@@ -197,12 +197,20 @@ def _with_identity(query: Query) -> Query:
     A unique field without a default is left to $select: without it, an import refuses the rows.
     """
     id, key = query.entity.fields["id"], query.entity.identifying_field
+    if query.select is None or any(step.many for step in query.steps):
+        return query
+    if not query.ids:
+        return _with_value(query, query.select)
     is_safe = key is not None and not (key.has_default or key.generated)
-    if is_safe or not query.ids or any(step.many for step in query.steps):
+    return query if is_safe or id in query.select or key in query.select else replace(query, select=(id, *query.select))
+
+
+def _with_value(query: Query, select: tuple[Field, ...]) -> Query:
+    """The query with updatedAt where lines could be null alone, which an import passes over."""
+    values = [field for field in select if field.name != "id"]
+    if not values or any(field.required for field in values):
         return query
-    if query.select is None or id in query.select or key in query.select:
-        return query
-    return replace(query, select=(id, *query.select))
+    return replace(query, select=(*select, query.entity.fields["updatedAt"]))
 
 
 def _restriction(given: dict[str, str]) -> str:

@@ -13,11 +13,10 @@ from app.export.read import Reader
 from app.export.request import ExportRequest
 from app.export.row_formats import CONTROLS, PLAIN, Head, concatenated, escaped, lookup_of, text_of, with_children
 from app.export.shape import ExportField, RecordShape
-from app.mapper.exported import LOST
+from app.mapper.exported import LOST, ROOT
 from app.types import TYPES, named
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
-ROOT = "document"  # around several collections
 OPTIONAL = ' minOccurs="0"'
 QUOTES = {'"': "&quot;"}
 
@@ -80,7 +79,7 @@ async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, 
     collections = content.collections(export, XmlRecords())
     instance = "http://www.w3.org/2001/XMLSchema-instance"
     attributes = f' xmlns:xsi="{instance}" xsi:noNamespaceSchemaLocation={quoteattr(export.schema, QUOTES)}'
-    is_single = len(collections) == 1
+    is_single = _is_single([name for name, _ in collections])
     yield HEAD.encode() if is_single else f"{HEAD}<{ROOT}{attributes}>\n".encode()
     for name, statement in collections:
         yield f"<{name}{attributes}>\n".encode() if is_single else f"<{name}>\n".encode()
@@ -91,6 +90,11 @@ async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, 
         yield f"</{ROOT}>\n".encode()
 
 
+def _is_single(names: Sequence[str]) -> bool:
+    """Whether the collections of these names need no root element around them."""
+    return len(names) == 1 and names[0] != ROOT
+
+
 # The schema -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -99,7 +103,7 @@ def schema(export: ExportRequest) -> bytes:
     records, changed = content.records(export), export.since is not None
     lines = [f'{HEAD}<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" elementFormDefault="qualified">']
     lines += _simple_types()
-    if len(records) == 1:
+    if _is_single([record.entity.name for record in records]):
         lines += _collection(export.entity.name, records[0], changed)
     else:
         lines += _complex(ROOT, (line for record in records for line in _collection(record.entity.name, record, changed)))

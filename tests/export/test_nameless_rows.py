@@ -13,6 +13,7 @@ import pytest
 
 from app.database import connections
 from tests.conftest import Operator
+from tests.export.conftest import put_mapper
 from tests.export.exported import send
 from tests.feed.conftest import Feed, counts
 from tests.service.serving import Reply, Service, running, wait_until
@@ -30,6 +31,8 @@ CODES = """
     update data.doors set label = 'D' || id where company_id = 'demo';
 """
 
+CSV_MAPPER = "type csv\ndesks = 'row' { id = 'i' name = 'n' room[code] = 'r' }"
+
 
 @dataclass(frozen=True)
 class House:
@@ -44,7 +47,7 @@ class House:
         return self.service.ask(f"/api/demo/{entity}?export=true&format={format}{query}")
 
     def imported(self, entity: str, body: bytes) -> dict[str, Any]:
-        return self.feed.send(json.loads(body)) if body.startswith(b'{"' + entity.encode()) else send(self.feed, entity, body)
+        return self.feed.send(body) if body.startswith(b'{"' + entity.encode()) else send(self.feed, entity, body)
 
     def lines(self, entity: str, **options: Any) -> list[dict[str, str]]:
         reply = self.get(entity, "csv", **options)
@@ -93,6 +96,15 @@ def test_a_format_of_codes_alone_refuses_such_a_reference(house: House, format: 
     assert (reply.status, reply.json["code"]) == (422, "unwritable")
     assert "row 1 of rooms had no code at this version" in reply.json["detail"]
     assert house.get("desks", format, version=house.version, **{"$select": "name"}).status == 200
+
+
+@pytest.mark.parametrize("text", ["type template text/plain\n{% for row in rows %}{{ row.room }}{% endfor %}", CSV_MAPPER])
+def test_a_mapper_that_writes_codes_refuses_such_a_reference(house: House, text: str) -> None:
+    put_mapper(house.service, "codes", text)
+    path = "/api/demo/desks?export=true&mapper=codes"
+    assert b"R1" in house.service.ask(path).body
+    reply = house.service.ask(f"{path}&version={house.version}")
+    assert (reply.status, reply.json["code"]) == (422, "unwritable"), reply.body
 
 
 def test_a_record_without_its_code_has_an_id(house: House) -> None:
