@@ -103,7 +103,7 @@ class Entity:
         return (n for n in self.navigations.values() if n.child)
 
     def nested(self, above: Sequence[str] = ()) -> list[Navigation]:
-        """The child collections inside a record within records of the entities `above`: rows of one of these are their own records."""
+        """The child collections inside a record within records of the entities `above`, whose rows are records of their own."""
         return [step for step in self.children if step.target not in (*above, self.name)]
 
     @property

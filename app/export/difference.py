@@ -29,7 +29,6 @@ from app.export.row_formats import Head, LineFormat, RecordFormat
 from app.export.shape import ExportField, LineShape, RecordShape, line_shape, record_shape
 from app.export.statements import ExportSelect, named_code
 from app.query.check.query import Query
-from app.query.check.tree import Column
 from app.query.sql.difference import differs
 from app.query.sql.expressions import NOTHING, Compiler
 from app.query.sql.parameters import COMPANY, TOP, Statement, render

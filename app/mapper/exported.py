@@ -59,9 +59,8 @@ def exported_mapper(catalog: Catalog, entity: str, format: Format) -> Mapper:
 
 def _records(catalog: Catalog, entity: Entity, path: str, above: tuple[str, ...] = ()) -> Block:
     """The block of records with their children inside, as shapes of exports have them."""
-    children = [
-        _records(catalog, catalog[step.target], f"{step.name}/{step.singular}", (*above, entity.name)) for step in entity.nested(above)
-    ]
+    inside = entity.nested(above)
+    children = [_records(catalog, catalog[step.target], f"{step.name}/{step.singular}", (*above, entity.name)) for step in inside]
     rules = tuple(_rules(catalog, entity, with_lookups=False))
     name = path.partition("/")[0] if above else entity.name
     return Block(1, name, entity, SourcePath(1, path), rules, tuple(children), None, None)
