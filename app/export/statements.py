@@ -202,9 +202,9 @@ class ExportSelect:
 
 def named_code(field: ExportField, code: Composable, own: Composable) -> Composed:
     """Return the code of a reference's row.  A row without one is an error: no other column could tell which row it is."""
-    return SQL("case when {code} is null and {own} is not null then {refuse}({code}, {entity}, {own}) else {code} end").format(
-        code=code, own=own, refuse=Identifier("bds_service", "refuse_nameless"), entity=Literal(field.column.path[-1].target)
-    )
+    return SQL(
+        "case when {code} is null and {own} is not null then bds_service.refuse_nameless({code}, {entity}, {own}) else {code} end"
+    ).format(code=code, own=own, entity=Literal(field.column.path[-1].target))
 
 
 def _columns(fields: Iterable[ExportField]) -> list[Expression]:

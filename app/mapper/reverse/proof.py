@@ -132,8 +132,8 @@ def _losses(reverse: ReverseBlock, record: Record, found: dict[str, Any], within
     """Compare a record with what the mapper read.  within: the path of a child in its record."""
     operation = found.get("@operation")
     if operation not in (None, *HARMLESS):
-        again = f"the mapper would read it back as {shortened(operation)}"
-        yield _Loss(f"{within}@operation", ABSENT, again, _is_invalid(operation))
+        change = f"the mapper would read it back as {shortened(operation)}"
+        yield _Loss(f"{within}@operation", ABSENT, change, _is_invalid(operation))
     for rule in reverse.block.rules:
         if rule.name == "@operation":
             continue
