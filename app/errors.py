@@ -67,6 +67,7 @@ SQLSTATES: dict[str, str] = {
     "BD006": "gone",  # before the first change that the log still has
     "BD007": "conflict",  # a table was altered, and not registered again
     "BD008": "conflict",  # records of an import failed, and it was told to raise
+    "BD009": "unwritable",  # an export refers to a row that it cannot name
 }
 
 # SQLSTATEs of a statement over a table that is altered and not registered again yet: what its functions and views name has gone

@@ -43,7 +43,7 @@ grant select on
 grant execute on function
     bds.change_values, bds.diff, bds.first_change, bds.import_report, bds.log_head, bds.row_at, bds.row_history, bds.rows_at,
     bds.set_range, bds.set_version, bds.versions_between, bds.version_of, bds_service.change_sets, bds_service.find_changes,
-    bds_service.find_version, bds_service.refuse_absent
+    bds_service.find_version, bds_service.refuse_absent, bds_service.refuse_nameless
     to bds_operator, bds_reader, bds_writer;
 grant usage on schema past to bds_operator, bds_reader, bds_importer;  -- its views are granted by bds.register
 grant execute on function past.merge(jsonb) to bds_operator, bds_reader, bds_importer;

@@ -102,6 +102,10 @@ class Entity:
         """The child collections, nested inside a row in /c, import and export."""
         return (n for n in self.navigations.values() if n.child)
 
+    def nested(self, above: Sequence[str] = ()) -> list[Navigation]:
+        """The child collections inside a record within records of the entities `above`, whose rows are records of their own."""
+        return [step for step in self.children if step.target not in (*above, self.name)]
+
     @property
     def alternate_keys(self) -> Iterable[Field]:
         """Fields other than the id that identify a row of one company."""

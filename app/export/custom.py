@@ -70,7 +70,7 @@ async def find_mapper(connection: AsyncConnection[Any], export: ExportRequest, n
         return ExportTemplate(mapper.media_type.partition(";")[0].strip(), mapper.source)
     from app.mapper.reverse.open import open_writer  # imported late, as few exports need it
 
-    return open_writer(mapper, export.entity.name)
+    return open_writer(mapper, export.entity.name, is_whole=export.reads_all_rows)
 
 
 # In reverse -----------------------------------------------------------------------------------------------------------------------
@@ -104,10 +104,11 @@ def _write_block(writer: ReverseWriter, block: bytes) -> bytes:
 class TemplateRecords(JsonRecords):
     """Objects with every value; references are the codes that they point to."""
 
+    has_lookups = False
     importable = False
 
     def value(self, field: ExportField, column: Composable) -> Composable:
-        return super().value(replace(field, lookup=None), column)
+        return super().value(replace(field, lookup=None, own=None), column)
 
 
 async def render(export: ExportRequest, reader: Reader, template: ExportTemplate) -> AsyncGenerator[bytes, None]:

@@ -12,12 +12,23 @@ from dataclasses import dataclass, replace
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from app.database.catalog import Entity, Field, Navigation
-from app.export.difference_tables import ID, NAME, OPERATION_COLUMN, WHOLE, Tables, inside, own_field, table_of, table_of_heirs, was
+from app.export.difference_tables import (
+    ID,
+    LOOKUP,
+    OPERATION_COLUMN,
+    WHOLE,
+    Tables,
+    inside,
+    lookup_in,
+    own_field,
+    table_of,
+    table_of_heirs,
+    was,
+)
 from app.export.row_formats import Head, LineFormat, RecordFormat
 from app.export.shape import ExportField, LineShape, RecordShape, line_shape, record_shape
-from app.export.statements import ExportSelect
+from app.export.statements import ExportSelect, named_code
 from app.query.check.query import Query
-from app.query.check.tree import Column
 from app.query.sql.difference import differs
 from app.query.sql.expressions import NOTHING, Compiler
 from app.query.sql.parameters import COMPANY, TOP, Statement, render
@@ -94,7 +105,13 @@ def _lines(query: Query, company: str, by_id: bool, moved: tuple[str, ...]) -> l
 def _line_value(select: ExportSelect, field: ExportField) -> Composable:
     """A value of a line; a reference of a deleted row is the code as of the earlier end."""
     value = select.select.expressions.compile(field.column)
-    return SQL("coalesce({}, {})").format(former_code(field.column.path[0]), value) if field.column.path else value
+    if not field.column.path:
+        return value
+    code = SQL("coalesce({}, {})").format(former_code(field.column.path[0]), value)
+    if field.own is None:
+        return code
+    own = SQL("case when not {} then {} end").format(_IS_DELETED, select.select.expressions.compile(field.own))
+    return named_code(field, code, own)
 
 
 def former_references(fields: Sequence[ExportField], condition: Composable) -> Iterator[Composed]:
@@ -146,13 +163,15 @@ class _DifferenceSelect(ExportSelect):
         if key is None:
             return NOTHING
         return SQL(
-            " left join (select d.{id} as id, d.{was} as name from {d} as d where d.{operation} = 'update' and d.{was} <> d.{key}"
+            " left join (select d.{id} as id, {name} as name from {d} as d"
+            " where d.{operation} = 'update' and d.{was} is distinct from d.{key}"
             " and not exists (select from {heirs} as a where a.heir = d.{id})"
             " and not exists (select from {heirs} as b where b.row = d.{id})"
             ") as {this} on {this}.id = {child}.id"
         ).format(
             id=ID,
             was=was(key),
+            name=lookup_in(key, SQL("d.{}").format(was(key)), SQL("d.{}").format(ID)),
             d=table_of(shape.entity),
             heirs=table_of_heirs(shape.entity),
             operation=OPERATION_COLUMN,
@@ -173,6 +192,10 @@ class _HeadedRecords:
     def copy(self) -> SQL:
         return self.format.copy
 
+    @property
+    def has_lookups(self) -> bool:
+        return self.format.has_lookups
+
     def record(
         self,
         shape: RecordShape,
@@ -183,17 +206,16 @@ class _HeadedRecords:
         name = _name(shape.entity)
         if shape is self.top:
             t = SQL("t.{}")
-            head = Head((name, t.format(NAME)), t.format(OPERATION_COLUMN), t.format(WHOLE))
+            head = Head((name, t.format(LOOKUP)), t.format(OPERATION_COLUMN), t.format(WHOLE))
         elif name.lookup:
             head = Head((name, SQL("{}.name").format(_names(shape))))
         return self.format.record(shape, columns, children, head)
 
 
 def _name(entity: Entity) -> ExportField:
-    """The field by which rows are named, as the id of a record."""
-    key = entity.identifying_field
-    field = key or entity.fields["id"]
-    return ExportField("id", Column(0, field.type, (), field), key.name if key else None)
+    """The field by which rows are named, as the id of a record: the text of a lookup, or the number."""
+    key, id = entity.identifying_field, own_field(entity.fields["id"])
+    return id if key is None else replace(own_field(key), name="id", lookup=key.name, own=id.column)
 
 
 def _names(shape: RecordShape) -> Identifier:

@@ -120,18 +120,20 @@ class Tables:
         key, table = self.entity.identifying_field, table_of(self.entity)
         name: Composable = SQL("case when d.{operation} <> 'create' then d.{id} end").format(**_COLUMNS)
         along, tables = Composed([SQL("false")]), Composed([table, SQL(" as d")])
+        is_new: Composable = SQL("d.{} = 'create'").format(OPERATION_COLUMN)
         if self.touched(self.entity):  # a join, because a subquery in its place may be run for each row
             along += SQL(" or k.id is not null")
             tables += SQL(' left join "touched" as k on k.id = d."@id"')
         if key is not None:
             name = _NAME.format(operation=OPERATION_COLUMN, was=was(key))
+            is_new = SQL("{} is null and (d.{} = 'create' or b.heir is not null)").format(name, OPERATION_COLUMN)
             along += SQL(" or a.row is not null")
             tables += _counterparts(self.entity)
             tables += SQL(" where d.{} <> 'delete' or b.heir is null").format(OPERATION_COLUMN)
-        rows = SQL("(select d.*, {} as {}, {} as {} from {})").format(name, NAME, along, ALONG, tables)
-        whole = SQL("d.{} is null or d.{}").format(NAME, ALONG)
-        operation = SQL("case when d.{0} = 'delete' then 'delete' when d.{1} is null then 'create' else 'update' end").format(
-            OPERATION_COLUMN, NAME
+        rows = SQL("(select d.*, {} as {}, {} as {}, {} as {} from {})").format(name, NAME, along, ALONG, is_new, NEW, tables)
+        whole = SQL("d.{} or d.{}").format(NEW, ALONG)
+        operation = SQL("case when d.{0} = 'delete' then 'delete' when d.{1} then 'create' else 'update' end").format(
+            OPERATION_COLUMN, NEW
         )
         return self.selected(operation, SQL("d.{}").format(NAME), whole, rows)
 
@@ -171,7 +173,8 @@ class Tables:
     def selected(self, operation: Composable, name: Composable, whole: Composable, rows: Composable) -> Composed:
         """SELECT the columns of x from rows."""
         key = self.entity.identifying_field
-        lookup = SQL("{} || {}").format(Literal(f"{key.name}:"), text_of(own_field(key), name)) if key else name
+        lookup = lookup_in(key, name, SQL("d.id")) if key else name
+        lookup = SQL("case when {} <> 'create' then {} end").format(operation, lookup)
         fields = SQL(", ").join(SQL("d.{}").format(Identifier(name)) for name in self.entity.fields)
         return SQL("select d.company_id, {} as {}, {} as {}, {} as {}, ({}) as {}, {} from {} as d").format(
             *(operation, OPERATION_COLUMN, name, NAME, lookup, LOOKUP, whole, WHOLE, fields, rows)
@@ -187,7 +190,7 @@ class Tables:
             for step in entity.navigations.values()
             if not step.many and step.target in self.moved and step.name != owner
         ]
-        for step in entity.children if self.nested and entity.name not in above else ():
+        for step in entity.nested(above) if self.nested else ():
             child = self.catalog[step.target]
             key, ends = child.fields[step.field], table_of(child)
             parts += [
@@ -213,7 +216,7 @@ class Tables:
 
 
 ID, OPERATION_COLUMN = Identifier("@id"), Identifier("@operation")
-NAME, LOOKUP, WHOLE, ALONG = (Identifier(name) for name in ("@name", "@lookup", "@whole", "@along"))
+NAME, LOOKUP, WHOLE, ALONG, NEW = (Identifier(name) for name in ("@name", "@lookup", "@whole", "@along", "@new"))
 _COLUMNS = {"id": ID, "operation": OPERATION_COLUMN}
 
 # of a row d what a copy calls it, null for one that it does not have; a and b: _counterparts
@@ -309,6 +312,11 @@ def inside(catalog: Catalog, entity: Entity) -> list[Entity]:
                 found[step.target] = catalog[step.target]
                 waiting.append(found[step.target])
     return [each for name, each in found.items() if name != entity.name]
+
+
+def lookup_in(key: Field, name: Composable, id: Composable) -> Composed:
+    """The text of a lookup of a row: by its name, or by its id where it had none."""
+    return SQL("coalesce({} || {}, 'id:' || {})").format(Literal(f"{key.name}:"), text_of(own_field(key), name), id)
 
 
 def own_field(field: Field) -> ExportField:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
+from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
 from typing import Any
 
@@ -16,6 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Cycler
 
 FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, MethodWrapperType)
+READ_ALL = "{% set all = rows | list %} keeps them"
 WITH_ADDRESS: Any = object.__repr__
 PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple})  # the types of nearly all values
 
@@ -34,6 +36,38 @@ class Values:
 
     def __repr__(self) -> str:
         return "<values>"
+
+
+class Rows:
+    """Rows that can be read once, in constant memory; true if there are any."""
+
+    def __init__(self, rows: Iterator[Any]) -> None:
+        self._rows = rows
+        self._ahead: list[Any] | None = None  # the first row, if there is one, once it was looked for
+        self._has_rows = self._is_read = False
+
+    def __bool__(self) -> bool:
+        if self._ahead is None:
+            self._ahead = list(islice(self._rows, 1))
+            self._has_rows = bool(self._ahead)
+        return self._has_rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return Values(self._read())
+
+    def __len__(self) -> int:
+        raise TypeError(f"the number of rows is known only when all are read: {READ_ALL}")
+
+    def __repr__(self) -> str:
+        return "<values>"
+
+    def _read(self) -> Iterator[Any]:
+        if self._is_read:
+            raise TypeError(f"rows can be read once: {READ_ALL}")
+        self._is_read = True
+        if self and self._ahead:
+            yield self._ahead.pop()
+        yield from self._rows
 
 
 class Function:

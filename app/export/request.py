@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from app.database.catalog import Catalog, Entity
+from app.database.catalog import Catalog, Entity, Field
 from app.database.past import Moment, model_of
 from app.database.servers.reads import require_generation
 from app.errors import QueryError, ServiceError
-from app.export.shape import line_shape, record_shape
+from app.export.shape import line_shape, record_shape, steps_beside
 from app.formats import CUSTOM, DOCUMENTS, EXPECTED, FORMATS, SCHEMA, Format, find, unknown
 from app.query.check.moments import moment_of, read_moment
 from app.query.check.options import EXPORT, parse_query
@@ -69,7 +69,7 @@ class ExportRequest:
 
     @property
     def reads_all_rows(self) -> bool:
-        return self.query.filter is None and self.query.top is None
+        return self.query.filter is None and self.query.top is None and not self.query.skip
 
 
 def read_parameters(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -130,7 +130,7 @@ def read_request(catalog: Catalog, entity: Entity, company: str, given: dict[str
     shape = line_shape(query) if mapper is None and format.is_flat else record_shape(query)
     if not shape.fields:
         raise ServiceError("malformed_request", "ids=false leaves no field: expected another one in $select", target="ids")
-    if format.has_lines_of_records and (strays := [step.name for step in query.steps if not step.child]):
+    if format.has_lines_of_records and (strays := [step.name for step in steps_beside(query)]):
         raise QueryError(f"expected children: {format.name} has one record a line, got {', '.join(strays)}", target="$expand")
     return ExportRequest(company, query, format, mapper, moment, since, versions, restriction=_restriction(given))
 
@@ -192,12 +192,25 @@ def _check_own_fields(query: Query, *, is_compared: bool) -> None:
 
 
 def _with_identity(query: Query) -> Query:
-    """The query with the id in front where $select leaves it out and rows have no other name: an import would create them again."""
-    id = query.entity.fields["id"]
-    is_named = query.entity.identifying_field is not None or not query.ids or any(step.many for step in query.steps)
-    if is_named or query.select is None or id in query.select:
+    """The query with the id in front where $select leaves out what names rows, and an import would create them again.
+
+    A unique field without a default is left to $select: without it, an import refuses the rows.
+    """
+    id, key = query.entity.fields["id"], query.entity.identifying_field
+    if query.select is None or any(step.many for step in query.steps):
         return query
-    return replace(query, select=(id, *query.select))
+    if not query.ids:
+        return _with_value(query, query.select)
+    is_safe = key is not None and not (key.has_default or key.generated)
+    return query if is_safe or id in query.select or key in query.select else replace(query, select=(id, *query.select))
+
+
+def _with_value(query: Query, select: tuple[Field, ...]) -> Query:
+    """The query with updatedAt where lines could be null alone, which an import passes over."""
+    values = [field for field in select if field.name != "id"]
+    if not values or any(field.required for field in values):
+        return query
+    return replace(query, select=(*select, query.entity.fields["updatedAt"]))
 
 
 def _restriction(given: dict[str, str]) -> str:

@@ -117,6 +117,8 @@ async def _answer(
 
 def choose_company(identity: Identity, in_path: str | None, in_query: str | None) -> str:
     """Return the company to export, which the sender may read.  Raises malformed_request or forbidden."""
+    if in_query == "":
+        raise ServiceError("malformed_request", "expected a company, got ''", target="companyId")
     if in_path and in_query and in_path != in_query:
         message = f"expected {in_path}, the company of the path, got {in_query!r}"
         raise ServiceError("malformed_request", message, target="companyId")

@@ -60,6 +60,11 @@ class RecordFormat(Protocol):
         """The options of COPY."""
         ...
 
+    @property
+    def has_lookups(self) -> bool:
+        """Whether references are lookups, code:X; else they are codes alone."""
+        ...
+
     def record(
         self,
         shape: RecordShape,
@@ -100,6 +105,11 @@ def text_of(field: ExportField, column: Composable, *, shown: bool = False) -> C
             column, Literal(SHOWN_DECIMALS)
         )
     return SQL(type.shown if shown else type.text).format(column)
+
+
+def lookup_of(field: ExportField, column: Composable) -> Composable:
+    """Return the text of a reference's lookup.  One that may be an id comes as its text (ExportSelect.value)."""
+    return column if field.own else SQL("{} || {}").format(Literal(f"{field.lookup}:"), text_of(field, column))
 
 
 def shown_decimal(text: str) -> str:

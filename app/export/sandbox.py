@@ -18,7 +18,7 @@ import msgspec
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
 
 from app import child
-from app.export.environment import RowEnvironment, readable
+from app.export.environment import RowEnvironment, Rows
 from app.types import named
 
 HEAD = 1  # line of the mapper's text before the template: its type
@@ -64,7 +64,7 @@ def render(description: dict[str, Any]) -> None:
     environment.policies |= {"json.dumps_function": to_json, "json.dumps_kwargs": {}}
     template = environment.from_string(description["template"])
     names = {
-        "rows": readable(rows(description["types"])),
+        "rows": Rows(rows(description["types"])),
         "entity": description["entity"],
         "company": description["company"],
         "now": datetime.fromisoformat(description["now"]),

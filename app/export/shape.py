@@ -20,12 +20,18 @@ NESTED = 1_000  # row numbers of child records begin here, above those of the la
 
 @dataclass(frozen=True, slots=True)
 class ExportField:
-    """One value of a record or line.  `lookup` is the kind of a reference's lookup: `code` for code:X."""
+    """One value of a record or line.  `lookup` is the kind of a reference's lookup: `code` for code:X.
+
+    own: the foreign key of a reference whose row may have had no code, as in the past; is_spare: an id that is written only where
+    the record's identifying field does not name its row.
+    """
 
     name: str
     column: Column
     lookup: str | None = None
     outer: bool = False  # from an outer join: null where there is no row
+    own: Column | None = None
+    is_spare: bool = False
 
     @property
     def type(self) -> Type:
@@ -87,7 +93,7 @@ def record_shape(query: Query) -> RecordShape:
     """Return the shape of import records: with all fields and children, or with those of $select and $expand if either is given."""
     entity, numbers = query.entity, count(NESTED)
     whole = query.select is None and not query.steps
-    steps = tuple(entity.children) if whole else tuple(step for step in query.steps if step.child)
+    steps = entity.nested() if whole else [step for step in query.steps if step in entity.nested()]
     children = (_child_shape(query.catalog, step, numbers, (entity.name,)) for step in steps)
     shape = RecordShape(entity.singular, entity, 0, _record_fields(query.catalog, entity, query.select, 0), tuple(children))
     return shape if query.ids else shape.without_ids()
@@ -108,12 +114,16 @@ def template_shape(query: Query) -> RecordShape:
     return RecordShape(entity.singular, entity, 0, tuple(fields), tuple(children))
 
 
+def steps_beside(query: Query) -> list[Navigation]:
+    """Return the expanded navigations whose rows stand beside the records, not inside them."""
+    return [step for step in query.steps if step not in query.entity.nested()]
+
+
 def related_shapes(query: Query) -> tuple[RelatedShape, ...]:
     """Return the shapes of the expanded collections that are not children: one for each entity."""
     steps: dict[str, list[Navigation]] = {}
-    for step in query.steps:
-        if not step.child:
-            steps.setdefault(step.target, []).append(step)
+    for step in steps_beside(query):
+        steps.setdefault(step.target, []).append(step)
     shapes = (_related_shape(query.catalog, query.catalog[name], tuple(each)) for name, each in steps.items())
     return tuple(shape if query.ids else replace(shape, record=shape.record.without_ids()) for shape in shapes)
 
@@ -139,10 +149,9 @@ def line_shape(query: Query) -> LineShape:
 
 
 def _child_shape(catalog: Catalog, step: Navigation, numbers: Iterator[int], above: tuple[str, ...]) -> ChildShape:
-    """Return a child collection with its own children; an entity that is among its own ancestors ends the descent."""
+    """Return a child collection with its own children."""
     entity, row = catalog[step.target], next(numbers)
-    inside = (each for each in entity.children if each.target not in above) if step.target not in above else ()
-    children = tuple(_child_shape(catalog, each, numbers, (*above, step.target)) for each in inside)
+    children = tuple(_child_shape(catalog, each, numbers, (*above, step.target)) for each in entity.nested(above))
     fields = _record_fields(catalog, entity, None, row, parent=step.field)
     return ChildShape(step, RecordShape(step.singular, entity, row, fields, children))
 
@@ -155,10 +164,12 @@ def _related_shape(catalog: Catalog, entity: Entity, steps: tuple[Navigation, ..
 def _record_fields(
     catalog: Catalog, entity: Entity, select: Sequence[Field] | None, row: int, parent: str | None = None
 ) -> tuple[ExportField, ...]:
-    """Return the fields of a record, the identifying one first: a unique field, or the id of a record that has none."""
-    fields = list(_fields_except(entity, "id", "updatedAt", parent) if select is None else select)
-    key = next((field for field in fields if field.identifies), entity.fields["id"])
-    return tuple(_export_fields(catalog, entity, [key, *(field for field in fields if field is not key)], row))
+    """Return the fields of a record, the identifying one first: a unique field with a spare id, or the id if there is none."""
+    fields, id = list(_fields_except(entity, "id", "updatedAt", parent) if select is None else select), entity.fields["id"]
+    key = next((field for field in fields if field.identifies), id)
+    first, *others = _export_fields(catalog, entity, [key, *(field for field in fields if field is not key)], row)
+    spare = () if id in (key, *fields) else (ExportField("id", Column(0, id.type, (), id, row), is_spare=True),)
+    return (first, *spare, *others)
 
 
 def _fields_except(entity: Entity, *names: str | None) -> tuple[Field, ...]:
@@ -178,4 +189,5 @@ def _export_fields(
         if key is None:
             yield ExportField(prefix + step.name, Column(0, field.type, path, field, row), "id")
         else:
-            yield ExportField(prefix + step.name, Column(0, key.type, (*path, step), key, row), key.name)
+            own = None if key.required else Column(0, field.type, path, field, row)
+            yield ExportField(prefix + step.name, Column(0, key.type, (*path, step), key, row), key.name, own=own)

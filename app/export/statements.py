@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from app.database.catalog import Navigation
-from app.export.row_formats import LineFormat, RecordFormat
+from app.export.row_formats import LineFormat, RecordFormat, text_of
 from app.export.shape import (
     NESTED,
     ChildShape,
@@ -97,7 +97,7 @@ class ExportSelect:
         return SQL("select {} as row {} and {} order by {}.id").format(text, source, condition, this)
 
     def lines(self, format: LineFormat, shape: LineShape) -> Composed:
-        columns = [self.select.expressions.compile(column) for column in _columns(shape.fields)]
+        columns = [self.value(field, has_lookups=False) for field in shape.fields]
         source = self.lines_source(shape.collection, _columns(shape.fields))
         return SQL("select {} {}").format(format.columns(shape.fields, columns), source)
 
@@ -158,9 +158,22 @@ class ExportSelect:
 
     def record(self, format: RecordFormat, shape: RecordShape, joined: Joined | None) -> Composable:
         """Return the text of a record with its children inside; past ones are joined."""
-        columns = [self.select.expressions.compile(column) for column in _columns(shape.fields)]
+        columns = [self.value(field, has_lookups=format.has_lookups) for field in shape.fields]
         children = [(child.step, self.child_records(format, shape, child, joined)) for child in shape.children]
         return format.record(shape, columns, children)
+
+    def value(self, field: ExportField, *, has_lookups: bool) -> Composable:
+        """Return the value of a field: of a reference the code.
+
+        Of one whose row may have none the lookup as text, by the id where there is no code, or without lookups an error there.
+        """
+        code = self.select.expressions.compile(field.column)
+        if field.own is None:
+            return code
+        own = self.select.expressions.compile(field.own)
+        if not has_lookups:
+            return named_code(field, code, own)
+        return SQL("coalesce({} || {}, 'id:' || {})").format(Literal(f"{field.lookup}:"), text_of(field, code), own)
 
     def child_records(self, format: RecordFormat, parent: RecordShape, child: ChildShape, joined: Joined | None) -> Composed:
         """Return the records of a child collection, concatenated in the order of their ids: a subquery, or the column of a join."""
@@ -185,6 +198,13 @@ class ExportSelect:
 
     def alias(self, row: int) -> Identifier:
         return Identifier(self.select.expressions.alias((), row))
+
+
+def named_code(field: ExportField, code: Composable, own: Composable) -> Composed:
+    """Return the code of a reference's row.  A row without one is an error: no other column could tell which row it is."""
+    return SQL(
+        "case when {code} is null and {own} is not null then bds_service.refuse_nameless({code}, {entity}, {own}) else {code} end"
+    ).format(code=code, own=own, entity=Literal(field.column.path[-1].target))
 
 
 def _columns(fields: Iterable[ExportField]) -> list[Expression]:

@@ -23,8 +23,8 @@ class CsvLines:
         return SQL(", ").join(self.value(field, column) for field, column in zip(fields, columns, strict=True))
 
     def value(self, field: ExportField, column: Composable) -> Composable:
-        if field.type == "text":
-            return without_formula(column)
+        if named(field.type).kind in ("text", "binary"):  # base64 may begin with +
+            return without_formula(text_of(field, column))
         # COPY writes most types by themselves as their text is, but for true and false
         return text_of(field, column) if field.type == "bool" or named(field.type).text != PLAIN_TEXT else column
 

@@ -55,10 +55,13 @@ async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, 
         first = await anext(blocks, b"")
         widths = column_widths(shape.fields, first)
         workbook = await asyncio.to_thread(WorkbookWriter, export, shape, count, widths)
-        yield await asyncio.to_thread(workbook.add, first)
-        async for block in blocks:
-            yield await asyncio.to_thread(workbook.add, block)
-    yield await asyncio.to_thread(workbook.close)
+        try:
+            yield await asyncio.to_thread(workbook.add, first)
+            async for block in blocks:
+                yield await asyncio.to_thread(workbook.add, block)
+            yield await asyncio.to_thread(workbook.close)
+        finally:
+            workbook.drop()
 
 
 class OutputBuffer(io.RawIOBase):
@@ -134,6 +137,13 @@ class WorkbookWriter:
         self._next()
         self._zip.close()
         return self._output.take()
+
+    def drop(self) -> None:
+        """Close the files of a workbook that may be unfinished; otherwise their destructors would complain."""
+        if self._sheet is not None:
+            self._sheet.close()
+            self._sheet = None
+        self._zip.close()
 
     def _next(self) -> None:
         """End the open sheet and begin the next one, if there is one."""

@@ -10,16 +10,18 @@ from app.database.catalog import Navigation
 from app.export import content
 from app.export.read import Reader
 from app.export.request import ExportRequest
-from app.export.row_formats import PLAIN, Head, concatenated, text_of, with_children
+from app.export.row_formats import PLAIN, Head, concatenated, lookup_of, text_of, with_children
 from app.export.shape import ExportField, RecordShape
 from app.query.sql.parameters import Statement
 from app.types import named
+from app.wire.mending import LONGEST_NUMBER
 
 
 class JsonRecords:
     """Objects of an import document, each with a comma before it."""
 
     copy = PLAIN
+    has_lookups = True
     importable = True  # leave out values that no import accepts: the import then leaves them alone
 
     def record(
@@ -31,10 +33,14 @@ class JsonRecords:
     ) -> Composable:
         parts: list[Composable] = []
         for field, column in zip(shape.fields, columns, strict=True):
+            if field.is_spare and not shape.fields[0].nullable:
+                continue
             value = self.value(field, column)
             key = Literal(f'{"," if parts else ""}"{field.name}":')
             text = SQL("{} || {}").format(key, SQL("coalesce({}, 'null')").format(value) if field.nullable else value)
-            if parts and self.importable and (condition := named(field.type).unimportable):
+            if field.is_spare:
+                text = SQL("case when {} is null then {} else '' end").format(columns[0], text)
+            elif parts and self.importable and field.own is None and (condition := named(field.type).unimportable):
                 text = SQL("case when {} then '' else {} end").format(SQL(condition).format(column), text)
             parts.append(text)
         for step, records in children:
@@ -54,8 +60,13 @@ class JsonRecords:
     def value(self, field: ExportField, column: Composable) -> Composable:
         """Return the JSON text of a value."""
         if field.lookup:
-            return SQL("to_json({} || {})::text").format(Literal(f"{field.lookup}:"), text_of(field, column))
+            return SQL("to_json({})::text").format(lookup_of(field, column))
         type = named(field.type)
+        if type.kind == "decimal" and field.column.field.precision is None:  # it may be too long for readers of JSON
+            quoted = SQL("""'"' || {0}::text || '"'""").format(column)
+            return SQL("case when length({0}::text) > {1} then {2} else {3} end").format(
+                column, Literal(LONGEST_NUMBER), quoted, SQL(type.json).format(column)
+            )
         if type.is_total:
             return SQL(type.json).format(column)
         return SQL("""'"' || {} || '"'""").format(text_of(field, column))

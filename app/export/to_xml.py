@@ -11,12 +11,12 @@ from app.database.catalog import Navigation
 from app.export import content
 from app.export.read import Reader
 from app.export.request import ExportRequest
-from app.export.row_formats import PLAIN, Head, concatenated, escaped, text_of, with_children
+from app.export.row_formats import CONTROLS, PLAIN, Head, concatenated, escaped, lookup_of, text_of, with_children
 from app.export.shape import ExportField, RecordShape
+from app.mapper.exported import LOST, ROOT
 from app.types import TYPES, named
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
-ROOT = "document"  # around several collections
 OPTIONAL = ' minOccurs="0"'
 QUOTES = {'"': "&quot;"}
 
@@ -25,6 +25,7 @@ class XmlRecords:
     """An element for each record, with an element for each field: <variant><code>A1</code></variant>."""
 
     copy = PLAIN
+    has_lookups = True
 
     def record(
         self,
@@ -35,6 +36,9 @@ class XmlRecords:
     ) -> Composable:
         parts: list[Composable] = []
         for field, column in zip(shape.fields, columns, strict=True):
+            if field.is_spare:
+                parts += self.spare(field, column, shape.fields[0], columns[0])
+                continue
             element, nil = self.element(field, column), Literal(f'<{field.name} xsi:nil="true"/>')
             parts.append(SQL("coalesce({}, {})").format(element, nil) if field.nullable else element)
         for step, records in children:
@@ -52,9 +56,22 @@ class XmlRecords:
 
     def element(self, field: ExportField, column: Composable) -> Composed:
         """Return a value in the element of its field; null if it is null."""
-        text = text_of(field, column)
-        start = f"<{field.name}>" + (f"{field.lookup}:" if field.lookup else "")
-        return concatenated([Literal(start), escaped(text) if field.type == "text" else text, Literal(f"</{field.name}>")])
+        text = lookup_of(field, column) if field.lookup else text_of(field, column)
+        text = escaped(text) if field.type == "text" else text
+        return concatenated([Literal(f"<{field.name}>"), text, Literal(f"</{field.name}>")])
+
+    def spare(self, id: ExportField, column: Composable, key: ExportField, name: Composable) -> Iterator[Composable]:
+        """Yield the element of an id that stands beside a name which is null, or which no import can read."""
+        if not is_spare_needed(key):
+            return
+        conditions = [SQL("{} is null").format(name)] if key.nullable else []
+        conditions += [SQL("{} ~ {}").format(name, Literal(f"[{CONTROLS}{LOST}]"))] if key.type == "text" else []
+        yield SQL("case when {} then {} else '' end").format(SQL(" or ").join(conditions), self.element(id, column))
+
+
+def is_spare_needed(key: ExportField) -> bool:
+    """Whether a record with this identifying field may need its id, too."""
+    return key.nullable or key.type == "text"
 
 
 async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, None]:
@@ -62,7 +79,7 @@ async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, 
     collections = content.collections(export, XmlRecords())
     instance = "http://www.w3.org/2001/XMLSchema-instance"
     attributes = f' xmlns:xsi="{instance}" xsi:noNamespaceSchemaLocation={quoteattr(export.schema, QUOTES)}'
-    is_single = len(collections) == 1
+    is_single = _is_single([name for name, _ in collections])
     yield HEAD.encode() if is_single else f"{HEAD}<{ROOT}{attributes}>\n".encode()
     for name, statement in collections:
         yield f"<{name}{attributes}>\n".encode() if is_single else f"<{name}>\n".encode()
@@ -73,6 +90,11 @@ async def write(export: ExportRequest, reader: Reader) -> AsyncGenerator[bytes, 
         yield f"</{ROOT}>\n".encode()
 
 
+def _is_single(names: Sequence[str]) -> bool:
+    """Whether the collections of these names need no root element around them."""
+    return len(names) == 1 and names[0] != ROOT
+
+
 # The schema -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -81,7 +103,7 @@ def schema(export: ExportRequest) -> bytes:
     records, changed = content.records(export), export.since is not None
     lines = [f'{HEAD}<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" elementFormDefault="qualified">']
     lines += _simple_types()
-    if len(records) == 1:
+    if _is_single([record.entity.name for record in records]):
         lines += _collection(export.entity.name, records[0], changed)
     else:
         lines += _complex(ROOT, (line for record in records for line in _collection(record.entity.name, record, changed)))
@@ -104,7 +126,9 @@ def _collection(name: str, record: RecordShape, changed: bool, occurs: str = "")
     """Yield a collection.  changed: records say their operation and name, and may lack everything else."""
     optional = OPTIONAL if changed else ""
     inside = [f'<xs:element name="id" type="{TYPES["text"].xsd}"{OPTIONAL}/>'] if changed else []
-    inside += [line for field in record.fields for line in _field(field, optional)]
+    for field in record.fields:
+        if not field.is_spare or is_spare_needed(record.fields[0]):
+            inside += _field(field, OPTIONAL if field.is_spare else optional)
     for child in record.children:
         inside += _collection(child.step.name, child.record, changed, optional)
     attribute = f'<xs:attribute name="operation" type="{TYPES["text"].xsd}"/>' if changed else ""

@@ -23,6 +23,7 @@ from app.mapper.language.functions import ABSENT, to_text
 from app.mapper.language.tree import Block, Mapper, Rule, SourceFormat, SourcePath
 from app.types import named
 
+ROOT = "document"  # of XML with several collections, and around a single one of that name
 LOST = "\ufffd"  # stands for a character that XML does not hold
 EMPTY = "\0\0"  # a quoted empty cell of CSV; no stored text holds U+0000
 # A spreadsheet reads a text with such a beginning as a formula, also after white space and characters without width.  An export
@@ -40,8 +41,13 @@ def exported_mapper(catalog: Catalog, entity: str, format: Format) -> Mapper:
         raise ServiceError("malformed_request", message, target="entity")
     if format is XML:
         # an export with $expand has several collections, inside <document>
-        blocks = [_records(catalog, catalog[entity], f"/{entity}/{catalog[entity].singular}")]
-        blocks += [_records(catalog, each, f"/document/{each.name}/{each.singular}") for each in catalog.entities.values()]
+        top = "" if entity != ROOT else f"/{ROOT}"
+        blocks = [_records(catalog, catalog[entity], f"{top}/{entity}/{catalog[entity].singular}")]
+        blocks += [
+            _records(catalog, each, f"/{ROOT}/{each.name}/{each.singular}")
+            for each in catalog.entities.values()
+            if not (top and each.name == entity)
+        ]
         return Mapper("xml", tuple(blocks), "", is_exported=True)
     if format is JSONL:  # its records are those of an import document
         return Mapper("jsonl", (_records(catalog, catalog[entity], "row"),), "", is_exported=True)
@@ -52,8 +58,8 @@ def exported_mapper(catalog: Catalog, entity: str, format: Format) -> Mapper:
 
 
 def _records(catalog: Catalog, entity: Entity, path: str, above: tuple[str, ...] = ()) -> Block:
-    """The block of records with their children inside; an entity that is among its own ancestors ends the descent."""
-    inside = [step for step in entity.children if step.target not in (*above, entity.name)]
+    """The block of records with their children inside, as shapes of exports have them."""
+    inside = entity.nested(above)
     children = [_records(catalog, catalog[step.target], f"{step.name}/{step.singular}", (*above, entity.name)) for step in inside]
     rules = tuple(_rules(catalog, entity, with_lookups=False))
     name = path.partition("/")[0] if above else entity.name

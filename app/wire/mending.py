@@ -11,7 +11,7 @@ import re
 LONGEST_NUMBER = 2_000  # characters that every parser takes: ijson's C parser crashes the process on a longer one
 LONGEST_WHOLE_NUMBER = 4_300  # digits that msgspec takes
 REFUSED_NUMBER = "\0number"
-NUMBER_MESSAGE = f"expected a number of at most {LONGEST_NUMBER:,} digits"
+NUMBER_MESSAGE = f"expected a number of at most {LONGEST_WHOLE_NUMBER:,} digits, or a longer one in quotes"
 
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 HIGH, LOW, HEX = rb"u[dD][89abAB]", rb"u[dD][c-fC-F]", rb"[0-9a-fA-F]"

@@ -13,9 +13,10 @@ UNMAPPED = tuple(each.name for each in FORMATS.values() if each is not CUSTOM)  
 UNREAD = tuple(name for name in UNMAPPED if name != JSON.name and not FORMATS[name].read_as)  # which no import reads back
 
 
-def send(feed: Feed, entity: str, body: bytes, chunk: int = 1 << 20) -> dict[str, Any]:
+def send(feed: Feed, entity: str, body: bytes, chunk: int = 1 << 20, *, dry_run: bool = False) -> dict[str, Any]:
     """Import a file as `?entity=` does; return the report."""
-    importing = feed.begin(converter=SourceConverter(exported_mapper(feed.catalog, entity, begun_by(body, None))))
+    converter = SourceConverter(exported_mapper(feed.catalog, entity, begun_by(body, None)))
+    importing = feed.begin(converter=converter, dry_run=dry_run)
     try:
         for at in range(0, len(body), chunk):
             importing.receive(body[at : at + chunk])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gc
 import io
+import sys
 from datetime import date, datetime, time
 from typing import Any
 
@@ -207,6 +209,16 @@ def test_a_text_that_no_cell_holds_is_refused_with_record_and_field(shop: Shop, 
     assert (reply.status, reply.json["code"], reply.json["target"]) == (422, "unwritable", "note")
     expected = f"orders, code O2: note cannot be written: it has {units:,} characters, of which a cell of Excel holds 32,767"
     assert reply.json["detail"] == expected
+
+
+def test_a_workbook_that_is_given_up_is_closed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    complaints: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    shop.service.operator.write("demo", "update data.orders set note = repeat('x', 32768) where code = 'O2'")
+    assert shop.get("orders", "excel").status == 422
+    shop.service.operator.write("demo", "update data.orders set note = 'old' where code = 'O2'")
+    gc.collect()
+    assert complaints == []
 
 
 @pytest.mark.parametrize("note", ["'x', 32767", "'😀', 16383", "'=', 32766", "'&', 32767", "e'\\x01', 32767"])

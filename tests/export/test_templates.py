@@ -93,6 +93,32 @@ def test_rows_as_json_keep_every_digit(shop: Shop) -> None:
     assert "unsupported" in refused(shop, "{{ rows|tojson }}").message
 
 
+@pytest.mark.parametrize(("text", "expected"), [
+    ("{% if rows %}{% for row in rows %}{{ row.code }} {% endfor %}{% else %}none{% endif %}", "P0 P1 "),
+    ("{% for row in rows %}{{ row.code }}{{ '!' if rows }} {% endfor %}{{ 'some' if rows }}", "P0! P1! some"),
+    ("{% for row in rows %}{{ loop.index }}/{{ loop.length }} {% endfor %}", "1/2 2/2 "),
+    ("{% set all = rows | list %}{{ all | length }} {{ all | length }} {{ (all | last).code }}", "2 2 P1"),
+    ("{{ rows is iterable }} {{ rows | map(attribute='code') | join(',') }}", "True P0,P1"),
+    ("{{ rows }}", "<values>"),
+])  # fmt: skip
+def test_rows_are_read_once_and_tell_before_whether_there_are_any(shop: Shop, text: str, expected: str) -> None:
+    assert rendered(shop, ExportTemplate(PLAIN, text), orderby="id", top=2) == expected
+
+
+def test_no_rows_are_false(shop: Shop) -> None:
+    text = "{% if rows %}some{% else %}none{% endif %}{% for row in rows %}row{% else %} at all{% endfor %}"
+    assert rendered(shop, ExportTemplate(PLAIN, text), filter="false") == "none at all"
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("{{ rows|list|length }}\n{{ rows|list|length }}", "line 3: rows can be read once: {% set all = rows | list %} keeps them"),
+    ("{% for row in rows %}{% for row in rows %}{% endfor %}{% endfor %}", "line 2: rows can be read once"),
+    ("{{ rows|length }}", "line 2: the number of rows is known only when all are read: {% set all = rows | list %} keeps them"),
+])  # fmt: skip
+def test_rows_that_are_read_twice_or_counted_are_an_error(shop: Shop, text: str, message: str) -> None:
+    assert refused(shop, text, top=2).message.startswith(message)
+
+
 def test_expanded_rows_are_nested(shop: Shop) -> None:
     text = "{% for row in rows %}{{ row.category.name if row.category else '-' }} {{ row.variants|length }};{% endfor %}"
     assert rendered(shop, ExportTemplate(PLAIN, text), expand="category,variants", top=2, orderby="id") == "- 2;Odd 0;"
@@ -156,7 +182,7 @@ def test_texts_are_rendered_unchanged_and_escaped_in_markup(shop: Shop) -> None:
         ("{{ row.code }}", "line 2: 'row' is undefined", 2),
         ("\n\n{% for row in rows %}{{ row.nope }}{% endfor %}", "line 4: 'dict object' has no attribute 'nope'", 4),
         ("{{ 1 / 0 }}", "line 2: division by zero", 2),
-        ("{{ rows|length }}", "has no len()", 2),
+        ("{{ rows|length }}", "the number of rows is known only when all are read", 2),
         ("{% include 'x' %}", "no loader for this environment", 2),
         ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe", 2),
         ("{{ rows.gi_frame.f_globals }}", "has no attribute 'gi_frame'", 2),

@@ -259,7 +259,7 @@ def test_half_of_a_surrogate_pair_and_a_giant_number_fail_their_record_alone(fee
     report = feed.send(f'{{"@atomic": {atomic}, "products": [{good}, {", ".join(bad)}]}}'.encode())
     messages = {each["path"]: each["message"] for each in report["errors"]}
     assert {path.partition(".")[0] for path in messages} == {f"products[{n}]" for n in range(1, 1 + len(UNREADABLE))}
-    assert messages["products[6].price"] == "expected a number of at most 2,000 digits"
+    assert messages["products[6].price"] == "expected a number of at most 4,300 digits, or a longer one in quotes"
     assert messages["products[1].name"] == "text cannot hold the character U+0000, or half of a surrogate pair"
     written = [("G", "\U0001f600 \\ud800")] if atomic == "false" else []
     assert feed.rows("products", "code", "name") == written and len(feed.rows("productVariants", "code")) == 2 * len(written)

@@ -297,6 +297,13 @@ LOST: list[tuple[str, str, dict[str, Any], str | None, str]] = [
     ("type csv products = 'row' { code = 'c' category[id] = 'g' }", "products", {"code": "a", "category": "code:x"}, "category", "products, code a: category 'code:x' cannot be written: expected a lookup id:..."),
     ("type csv products = 'row' { id[barcode] = 'c' price = 'p' }", "products", {"code": "a", "price": 1}, "id", "products, code a: id null cannot be written: expected a barcode, which the mapper writes"),
     ("type json products = '$.i' { id[code] = 'c' price = 'p' }", "products", {"id": 7, "price": 1}, "id", "products, id 7: id 7 cannot be written: expected a code"),
+    # operations
+    *(
+        (f"type {format} units = '{path}' {{ code = 'c' @operation = {value} }}", "units", {"code": "1"}, "@operation", f"units, code 1: @operation absent cannot be written: the mapper would read it back as '{read}'")
+        for format, path in (("csv", "row"), ("xml", "//u"), ("json", "$.u[*]"))
+        for value, read in (('"delete"', "delete"), ('"create"', "create"), ("default('op', \"delete\")", "delete"), ("if('c' = \"1\", \"delete\", \"upsert\")", "delete"))
+    ),
+    ("type json products = '$.p' { code = 'c' variants = 'v' { code = 'k' @operation = \"delete\" } }", "products", {"code": "1", "variants": [{"code": "x"}]}, "variants[0].@operation", "the mapper would read it back as 'delete'"),
     # children and whole records
     ("type json products = '$.p' { code = 'c' variants = 'v' { code = 'k' price = 'a' / 'b' } }", "products", {"code": "1", "variants": [{"code": "x", "price": None}, {"code": "y", "price": 2}]}, "variants[1].price", "products, code 1: variants[1].price 2 cannot be written: the mapper would leave it out"),
     ("type csv invoices = 'row' { code = 'c' items = '.' { description = 'd' } }", "invoices", {"code": "1", "items": [{"description": None}]}, "items", "a child with only empty cells cannot be written"),
@@ -313,6 +320,27 @@ def test_a_value_that_does_not_come_back_is_an_error_of_its_record(
         written(text, entity, catalog, [record])
     assert (refused.value.code, refused.value.status, refused.value.target) == ("unwritable", 422, field)
     assert message in refused.value.message
+
+
+@pytest.mark.parametrize("operation", ["'op'", '"upsert"', '"update"', "default('op', \"upsert\")"])
+@pytest.mark.parametrize(("format", "path"), [("csv", "row"), ("xml", "/x/u"), ("json", "$.u[*]")])
+def test_an_operation_that_keeps_the_row_is_written(companies: Companies, format: str, path: str, operation: str) -> None:
+    feed = companies()
+    feed.good(units=[{"code": "1", "name": "one"}])
+    text = f"type {format} units = '{path}' {{ code = 'c' name = 'n' @operation = {operation} }}"
+    body = written(text, "units", feed.catalog, [{"code": "1", "name": "one"}])
+    assert send(feed, body, text) == {"units": {"unchanged": 1}}
+
+
+def test_a_block_that_removes_all_others_needs_all_rows(catalog: Catalog) -> None:
+    text = "type csv units = 'row' { @removeAll = \"true\" code = 'c' name = 'n' } categories = 'row' { id[code] = 'x' }"
+    mapper = read(text, catalog)
+    assert isinstance(mapper, Mapper)
+    open_writer(mapper, "units")
+    for entity, message in (("units", "the rows that the export leaves out"), ("categories", "all rows")):
+        with pytest.raises(ServiceError, match=f"units: the mapper has @removeAll, .* would delete {message}") as refused:
+            open_writer(mapper, entity, is_whole=False)
+        assert refused.value.code == "unwritable"
 
 
 def test_a_writer_tells_the_lookups_and_children_that_it_needs(catalog: Catalog) -> None:

@@ -13,8 +13,11 @@ from app.mapper.reverse.plan import ReverseBlock
 from app.mapper.reverse.proof import Proof, ProvedWriter
 
 
-def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
-    """Return a writer for records of an entity.  Raises ServiceError if the mapper has no block for it or an unwritable path."""
+def open_writer(mapper: Mapper, entity: str, *, is_whole: bool = True) -> ReverseWriter:
+    """Return a writer for records of an entity.  Raises ServiceError if the mapper has no block for it or an unwritable path.
+
+    is_whole: whether all rows of the entity are written; else a file with @removeAll would delete the others.
+    """
     block = mapper.block(entity)
     if block is None:
         names = ", ".join(dict.fromkeys(each.entity.name for each in mapper.blocks))
@@ -28,6 +31,11 @@ def open_writer(mapper: Mapper, entity: str) -> ReverseWriter:
     if any(rule.name == WHERE for rule in block.rules):
         message = f"the block {block.name} has @where, which cannot be run in reverse"
         raise ServiceError("invalid_mapper", message, target="mapper")
+    for each in mapper.blocks:
+        if each.remove_all and not (each is block and is_whole):
+            rows = "the rows that the export leaves out" if each is block else "all rows"
+            message = f"{each.name}: the mapper has @removeAll, so that an import of the file would delete {rows}"
+            raise ServiceError("unwritable", message, target="mapper")
     if mapper.format == "xml" and not _is_plain(block_paths(block.path.text)):
         message = f"the path of the block {block.name} has predicates, * or |, which cannot be run in reverse: {block.path.text!r}"
         raise ServiceError("invalid_mapper", message, target="mapper")

@@ -24,6 +24,7 @@ from app.mapper.reverse.plan import Record, ReverseBlock, shortened
 from app.mapper.sources.open import open_source
 from app.types import named
 
+HARMLESS = ("upsert", "update")  # the operations of a record that leave its row as the record has it
 EXACT = Context(prec=200_000)  # digits: more than a number of PostgreSQL has
 
 
@@ -129,7 +130,13 @@ class _Loss:
 
 def _losses(reverse: ReverseBlock, record: Record, found: dict[str, Any], within: str = "") -> Iterator[_Loss]:
     """Compare a record with what the mapper read.  within: the path of a child in its record."""
+    operation = found.get("@operation")
+    if operation not in (None, *HARMLESS):
+        change = f"the mapper would read it back as {shortened(operation)}"
+        yield _Loss(f"{within}@operation", ABSENT, change, _is_invalid(operation))
     for rule in reverse.block.rules:
+        if rule.name == "@operation":
+            continue
         expected, got = reverse.value(rule, record), found.get(rule.name, ABSENT)
         reason = _difference(rule, expected, got)
         if reason is not None:
@@ -153,7 +160,7 @@ def _losses(reverse: ReverseBlock, record: Record, found: dict[str, Any], within
 
 def _difference(rule: Rule, expected: Any, got: Any) -> str | None:
     """Why a value does not come back; None if it does, or was not to be written and is not set by the mapper."""
-    if expected is ABSENT and (got is ABSENT or rule.name.startswith("@")):
+    if expected is ABSENT and got is ABSENT:
         return None
     if _is_invalid(got):
         return str(got[INVALID])

@@ -17,6 +17,7 @@ from app.mapper.language.functions import ABSENT, FUNCTIONS, to_text
 from app.mapper.language.locales import Locale, format_date
 from app.mapper.language.problems import InvalidValue
 from app.mapper.language.tree import FunctionCall, LiteralValue, Mapper, MapperExpression, SourcePath, paths_in
+from app.wire.mending import LONGEST_NUMBER
 
 Solution = dict[str, Any]  # path -> value; the first value of a path wins
 
@@ -47,7 +48,9 @@ class Solver:
             return self._locale.write_number(value)
         if self._locale and type(value) is date:
             return self._locale.write_date(value)
-        return value if self._keeps_types and isinstance(value, (Decimal, bool)) else to_text(value)
+        if self._keeps_types and isinstance(value, Decimal):  # as text if the reader takes no number of that length
+            return value if len(text := to_text(value)) <= LONGEST_NUMBER else text
+        return value if self._keeps_types and isinstance(value, bool) else to_text(value)
 
     def _solve_call(self, call: FunctionCall, value: Any, solution: Solution) -> None:
         first = call.arguments[0]
