@@ -267,6 +267,9 @@ def _to_service_error(error: Exception, request_id: str) -> ServiceError:
         log.error("request %s does not fit the database: %s", request_id, type(error).__name__, exc_info=error)
         message = "a table was altered and is not registered again yet; try again later"
         return ServiceError("busy", message, headers={"Retry-After": "5"})
+    if isinstance(error, psycopg.errors.CardinalityViolation):  # a lookup has one row while the registered keys are there
+        log.error("request %s: a key of a registered table is not unique any more", request_id, exc_info=error)
+        return ServiceError("conflict", "several rows have this value: its key is not unique any more; bds doctor names it")
     log.error("request %s failed", request_id, exc_info=error)
     return ServiceError("internal", f"the service failed; its log has request {request_id}")
 

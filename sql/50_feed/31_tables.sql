@@ -43,8 +43,9 @@ id text {storage}, id_kind text {storage}  -- the record's own lookup
 , home bigint, shape bigint  -- the parent's row, a bit for each field given
 {end has_keys}$sql$),
 
-('diff_{entity}', null, 'a table', 'the rows to be written: every column as it is to become', $sql$
-"@ordinal" bigint, id bigint, "@new" boolean
+('diff_{entity}', null, 'a table',
+'the rows to be written: every column as it is to become, and in masks a bit for each that is written to a stored row', $sql$
+"@ordinal" bigint, id bigint, "@new" boolean{each masks}, {mask:I} bigint{end masks}
 {each columns}
 , {column:I} {type} {storage}
 {end columns}$sql$),

@@ -37,13 +37,50 @@ as $$
         select count(*) as columns, coalesce(quote_literal(min(f.name)), 'null') as field,
             bool_and(coalesce(a.attname in ('company_id', 'id') or f.name <> 'updatedAt' and not f.generated, false)) as is_known
         from unnest(k.conkey) as u (attnum)
-        join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.attnum
+        left join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.attnum  -- 0 stands for the whole row
         left join bds.fields f on f.entity = this.name and f.column_name = a.attname
     ) r
     where k.conrelid = this.table_name and k.contype = 'c' and r.is_known is not false;
 $$;
 comment on function bds_feed.rules_of(bds_feed.entities) is
-    'The holes of templates for the check constraints of an entity, except those over columns that the database computes';
+    'The holes of templates for the check constraints of an entity, except those over columns that the database computes, or over '
+    'the whole row';
+
+create function bds_feed.mask_scope(place bigint)
+    returns jsonb
+    language sql
+    immutable
+    return jsonb_build_object('place', place, 'mask', '@mask ' || place / 62, 'bit', 1::bigint << (place % 62)::int);
+comment on function bds_feed.mask_scope(bigint) is
+    'The holes of templates for the bit that stands for a column, the first of the entity having place 0';
+
+create function bds_feed.mask_scopes(columns jsonb, this bds_feed.entities)
+    returns jsonb
+    language sql
+    stable
+as $$
+    select jsonb_build_object('waits', this.waits <> '{}', 'masks', jsonb_agg(m order by m.first))
+    from (
+        select min((c ->> 'place')::int) as first, c ->> 'mask' as mask,
+            format('(%s)::bigint', string_agg(format('case when %s then %s else 0 end', b.is_given, b.bit), ' | ')) as given_bits,
+            format('(%s)::bigint', string_agg(format('case when %s then %s else 0 end', b.is_known, b.bit), ' | ')) as known_bits,
+            coalesce(string_agg(format('case when %s then %s else 0 end', b.is_late, b.bit), ' | ')
+                filter (where c ->> 'target' = any (this.waits) and c -> 'required' = 'false'), '0') as later_bits
+        from jsonb_array_elements(columns) c
+        cross join lateral (
+            select c ->> 'bit' as bit,
+                format('(%s) and (%s is not null%s)', c ->> 'gives', c ->> 'given',
+                    case when c -> 'is_parent' = 'true' then ' or s."@parent" is not null' end) as is_given,
+                format('%1$L = any ($3) and r.known ? %1$L', c ->> 'field') as is_known,
+                format('d.%I in (select w.target from pg_temp.%I w where w.is_new)', c ->> 'column', 'map_' || (c ->> 'target'))
+                    as is_late
+        ) b
+        group by c ->> 'mask'
+    ) m;
+$$;
+comment on function bds_feed.mask_scopes(jsonb, bds_feed.entities) is
+    'The holes of templates for the masks of an entity, each with the bits of up to 62 columns: those that a staged row s gives, '
+    'those of which a row r of the log has the old value, and the references in a row d that wait for a new row';
 
 create function bds_feed.writes()
     returns jsonb
@@ -73,7 +110,8 @@ create function bds_feed.scope_of(this bds_feed.entities)
     stable
 as $$
     with c as materialized (
-        select c.*, bds_feed.column_scope(c, row_number() over (partition by c.is_parent order by c.ordinal), this) as s
+        select c.*, bds_feed.column_scope(c, row_number() over (partition by c.is_parent order by c.ordinal), this)
+            || bds_feed.mask_scope(row_number() over (order by c.ordinal) - 1) as s
         from bds.import_columns c where c.entity = this.name
     ),
     sets as (
@@ -123,7 +161,7 @@ as $$
             from bds_feed.children_of(this.name) h
         ),
         'rules', bds_feed.rules_of(this), 'writes', bds_feed.writes()
-    ) || bds_feed.parent_scope(this, sets.upward)
+    ) || bds_feed.parent_scope(this, sets.upward) || bds_feed.mask_scopes(sets.columns, this)
     from sets;
 $$;
 comment on function bds_feed.scope_of(bds_feed.entities) is 'The holes of templates for an entity';

@@ -75,15 +75,23 @@ end$sql$),
 
 ('refer_{entity}(import bds.imports, given text[])', null, 'void',
 'finds the row of each distinct lookup, in the document and in the database', $sql$
+declare
+    "@lookups" bigint;
+    "@matches" bigint;
 begin
     {each references}
     if {name:L} = any ($2) then
         insert into pg_temp."lookup_{ref}"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
         from (select distinct {given} as lookup from pg_temp."staged_{entity}" s where {given} <> e'\x01') r;
+        get diagnostics "@lookups" = row_count;
         perform bds_feed.filled(import, 'lookup_{ref}');
         insert into pg_temp."ref_{ref}"
         select * from bds_import."named_{ref}"(import.company_id, array(select distinct l.kind from pg_temp."lookup_{ref}" l));
+        get diagnostics "@matches" = row_count;
+        if "@matches" > "@lookups" then
+            perform bds_import."refuse_choices_{ref}"();
+        end if;
         perform bds_feed.filled(import, 'ref_{ref}');
         if exists (select from pg_temp."ref_{ref}" r where r.id is null) then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -106,6 +114,18 @@ begin
         end if;
     end if;
     {end references}
+end$sql$),
+
+('refuse_choices_{ref}()', 'references', 'void',
+'fails records whose {name} matches several rows, and keeps one match of each', $sql$
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select '{entity}', s."@ordinal", {name:L}, 'lookup_ambiguous',
+        format('{target} has several rows %s: the key was dropped from the table', left(bds_feed.staged_text(r.lookup), 100))
+    from (select o.lookup from pg_temp."ref_{ref}" o group by o.lookup having count(*) > 1) r
+    join pg_temp."staged_{entity}" s on {given} = r.lookup
+    where not {only_identifies};
+    delete from pg_temp."ref_{ref}" r using pg_temp."ref_{ref}" o where o.lookup = r.lookup and o.ctid < r.ctid;
 end$sql$),
 
 ('named_{ref}(company text, used text[])', 'references', 'table (lookup text, kind text, id bigint)',

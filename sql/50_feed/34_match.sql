@@ -8,6 +8,7 @@ declare
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
         from unnest(array[{each keys|, }'{name}'{end keys}]) k where k = any ($2));
+    "@matches" bigint;
 begin
     -- new rows get their ids, in the order of the document, before they are written: references need them
     {each ways}
@@ -17,8 +18,12 @@ begin
             coalesce(o.target, case when o.phase = 1 then nextval('{sequence}') end),
             o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind{each keys}, o.{key:I}{end keys}
         from (select * from bds_import."matched_{entity}{by}"(import.company_id, $2, $3, $4) order by ordinal) o;
+        get diagnostics "@matches" = row_count;
     end if;
     {end ways}
+    if "@matches" > (select f.rows from pg_temp.feed_entities f where f.name = '{entity}') then
+        perform bds_import."refuse_copies_{entity}"();
+    end if;
     perform bds_feed.filled(import, 'map_{entity}');
     perform bds_import."check_keys_{entity}"(
         import, $2, sole is not null, exists (select from pg_temp."map_{entity}" m where m.is_new and m.phase = 1));
@@ -81,6 +86,16 @@ left join pg_temp."ref_{ref}" "ref_{name}" on $4 and '{name}' = any ($2) and "re
 {end references}
 $sql$),
 
+('refuse_copies_{entity}()', 'has_keys', 'void', 'fails records that match several rows, and keeps one match of each', $sql$
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, code, message)
+    select '{entity}', m.ordinal, 'lookup_ambiguous', 'several rows have its unique value: the key was dropped from the table'
+    from pg_temp."map_{entity}" m group by m.ordinal having count(*) > 1;
+    delete from pg_temp."map_{entity}" m using pg_temp."map_{entity}" o where o.ordinal = m.ordinal and o.ctid < m.ctid;
+    update pg_temp."map_{entity}" m set failed = true, is_same = true  -- at once: no lookup may find it
+    from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and e.code = 'lookup_ambiguous';
+end$sql$),
+
 ('check_keys_{entity}(import bds.imports, given text[], says_one boolean, has_new boolean)', null, 'void',
 'finds records whose lookup is wrong, ambiguous or unknown, and identities with two records', $sql$
 begin
@@ -111,7 +126,7 @@ begin
         select '{entity}', m.ordinal, '{name}', 'already_exists', format('row %s has %s %L', t.id, '{name}', m.{key:I})
         from pg_temp."map_{entity}" m
         join {table} t on t.company_id = (select import.company_id) and {stored} = m.{key:I}
-        where m.id is not null and m.phase <> 3 and t.id <> m.target;
+        where m.id is not null and m.phase <> 3 and t.id <> m.target and not m.failed;
         {end keys}
         update pg_temp."map_{entity}" m set failed = true  -- at once: other records may then have its unique values
         from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = m.ordinal and m.id is not null;

@@ -65,7 +65,8 @@ begin
         , ('{name}', {missing})
         {end needed}
     ) as v (field, is_missing)
-    where m.phase < 3 and (false{each needed} or {missing}{end needed}) and v.is_missing and not exists (
+    where m.phase < 3 and (false{each needed} or {missing}{end needed}) and v.is_missing
+        and not bds_feed.is_completed({table:L}) and not exists (
         select from pg_temp.feed_errors e
         where e.entity = '{entity}' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
     );
@@ -104,7 +105,9 @@ end$sql$),
 
 ('check_rules_{entity}(import bds.imports, first bigint, last bigint)', null, 'void',
 'finds rows of the records from $2 to $3 that would break a check constraint, or change what the table generates always', $sql$
-begin
+#variable_conflict use_column
+begin  -- a rule may name columns that are called as the parameters are
+    if not bds_feed.is_completed({table:L}) then
     {each rules}
     begin
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -121,6 +124,7 @@ begin
         end if;
     end;
     {end rules}
+    end if;
     {each fixed}
     insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
     select '{entity}', d."@ordinal", '{name}', 'invalid_value', 'the table generates it: a row keeps its value'

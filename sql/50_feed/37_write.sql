@@ -85,9 +85,12 @@ end$sql$),
 
 ('differing_{entity}(company text, given text[], is_valid boolean)', null, 'diff_{entity}',
 'the rows that are new or differ from what is stored, with their new values', $sql$
-select v."@ordinal", v.id, v."@new"{each columns}, v.{column:I}{end columns}
+select v."@ordinal", v.id, v."@new"{each masks}, v.{mask:I}{end masks}{each columns}, v.{column:I}{end columns}
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
+        {each masks}
+        , {given_bits} as {mask:I}
+        {end masks}
         {each columns}
         , {written} as {column:I}, {stored} as "stored {column}"
         {end columns}
@@ -114,8 +117,10 @@ $sql$),
 --
 -- The updates of a statement are logged before its inserts.  A row has to be logged before rows that refer to it: such updates have
 -- a statement of their own.
-('write_{entity}(company text, first bigint, last bigint, later text[], given text[])', null, 'void',
-'writes the differing rows from $2 to $3, but no reference to a new row of entities in $4; of changed rows the fields in $5', $sql$
+--
+-- A field that a record does not have is not written to its row: a trigger may have set it since the rows were compared.
+('write_{entity}(company text, first bigint, last bigint, later text[], is_undo boolean)', null, 'void',
+'writes the differing rows from $2 to $3, of stored rows what masks say, but no reference to a new row of entities in $4', $sql$
 declare
     "@creates" boolean := exists (select from pg_temp."diff_{entity}" d where d."@new");
     "@changes" boolean := exists (select from pg_temp."diff_{entity}" d where not d."@new");
@@ -131,7 +136,7 @@ begin
     if {applies} then
         merge into {table} t
         using (
-            select d."@new", d.id
+            select d."@new", d.id{each masks}, d.{mask:I}{end masks}
                 {each columns}
                 , {to_write} as {column:I}
                 {end columns}
@@ -141,7 +146,7 @@ begin
         on {matches}
         {if changes}
         when matched then update set {each changeable|,
-            }{column:I} = case when $5 is null or {field:L} = any ($5) then d.{column:I} else t.{column:I} end{end changeable}
+            }{column:I} = case when d.{mask:I} & {bit} <> 0 then d.{column:I} else t.{column:I} end{end changeable}
         {end changes}
         {if creates}
         when not matched and d."@new" then
@@ -149,7 +154,7 @@ begin
             values ($1, d.id{each columns}, d.{column:I}{end columns}){end creates};
         {if creates}
         get diagnostics "@written" = row_count;
-        if $5 is null and "@written" < (
+        if not $5 and "@written" < (
             select count(*) from pg_temp."diff_{entity}" d where d."@ordinal" between $2 and $3 and {chosen}
         ) then  -- an update may be left out, because a trigger has taken its change back
             perform bds_import."require_created_{entity}"($1, $2, $3);
@@ -157,6 +162,14 @@ begin
         {end creates}
     end if;
     {end writes}
+end$sql$),
+
+('resume_later_{entity}()', 'waits', 'void',
+'marks only the rows to be written whose references to new rows were left out, with nothing but these references', $sql$
+begin
+    update pg_temp."diff_{entity}" d set {each masks|, }{mask:I} = {later_bits}{end masks} where d."@new" is not null;
+    update pg_temp."diff_{entity}" d set "@new" = case when {each masks| or }d.{mask:I} <> 0{end masks} then false end
+    where d."@new" is not null;
 end$sql$),
 
 ('require_created_{entity}(company text, first bigint, last bigint)', null, 'void',

@@ -36,6 +36,41 @@ create function bds_feed.refusal(problem jsonb, is_delete boolean)
     );
 comment on function bds_feed.refusal(jsonb, boolean) is 'Code and message of an error for what write_in_ranges has found';
 
+create function bds_feed.refused_write(entity_name text, problem jsonb)
+    returns jsonb
+    language sql
+    stable
+as $$
+    select bds_feed.refusal(problem, false) || coalesce((
+        select jsonb_build_object('field', c.name, 'message', c.name || ' is required')
+        from bds.import_columns c
+        where problem ->> 'state' = '23502' and c.entity = entity_name and c.column_name = problem ->> 'column'
+    ), (
+        select jsonb_build_object(
+            'field', (
+                select min(f.name) from bds.fields f join pg_attribute a on a.attname = f.column_name
+                where f.entity = entity_name and a.attrelid = k.conrelid and k.conkey = array[a.attnum]),
+            'message', format('it breaks the rule %s', k.conname))
+        from pg_constraint k join bds.entities e on e.table_name = k.conrelid
+        where problem ->> 'state' = '23514' and e.name = entity_name and k.contype = 'c' and k.conname = problem ->> 'rule'
+    ), '{}');
+$$;
+comment on function bds_feed.refused_write(text, jsonb) is
+    'Code and message of an error for what write_in_ranges has found, as the checks before the writing have them';
+
+create function bds_feed.is_completed(table_name regclass)
+    returns boolean
+    language sql
+    stable
+    return exists (
+        select from pg_trigger t
+        where t.tgrelid = table_name and not t.tgisinternal and t.tgname !~ '^bds_' and t.tgenabled in ('O', 'A')
+            and t.tgtype & 3 = 3 and t.tgtype & 20 > 0  -- before insert or update, for each row
+    );
+comment on function bds_feed.is_completed(regclass) is
+    'Whether triggers of the owner may set values of a row before the rules of its table are checked: then no check foresees what '
+    'the database refuses';
+
 create function bds_feed.write_in_ranges(
     import bds.imports, statements text[], keys bigint[], singly boolean default false
 )
@@ -50,6 +85,7 @@ declare
     last      int;
     statement text;
     rule      text;
+    column_of text;
     known     text;  -- errors that a statement has found itself
     problems  jsonb[] := '{}';
 begin
@@ -70,9 +106,9 @@ begin
             elsif last > first then
                 within := last - first + 1;
             else
-                get stacked diagnostics rule = constraint_name, known = pg_exception_detail;
+                get stacked diagnostics rule = constraint_name, column_of = column_name, known = pg_exception_detail;
                 problems := problems || jsonb_build_object(
-                    'key', keys[first], 'state', sqlstate, 'rule', rule,
+                    'key', keys[first], 'state', sqlstate, 'rule', rule, 'column', column_of,
                     'known', case when sqlstate = 'BDF01' then known::jsonb end
                 );
                 within := null;
@@ -86,5 +122,5 @@ end
 $$;
 comment on function bds_feed.write_in_ranges(bds.imports, text[], bigint[], boolean) is
     'Runs statements for as many keys as possible, in their order; $1 is the company, $2 and $3 the first and last key of a range. '
-    'Returns {key, state, rule, known} of those that the database refuses, known being the detail of a BDF01. singly: if not all '
-    'can be written at once, they are tried one by one, where a range takes no less time';
+    'Returns {key, state, rule, column, known} of those that the database refuses, known being the detail of a BDF01. singly: if '
+    'not all can be written at once, they are tried one by one, where a range takes no less time';

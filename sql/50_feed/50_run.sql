@@ -113,7 +113,7 @@ begin
             select f.name from pg_temp.feed_entities f join bds_feed.entities e on e.name = f.name
             where exists (select from pg_temp.feed_entities o where o.name = any (e.waits)) order by f.rank
         loop
-            execute format('update pg_temp.%I set "@new" = false where "@new"', 'diff_' || this.name);
+            execute format('select bds_import.%I()', 'resume_later_' || this.name);
             perform bds_feed.write(import, this.name, '{}');
         end loop;
     end if;
@@ -147,11 +147,10 @@ as $$
 declare
     ordinals bigint[];
     problems jsonb[];
-    -- an undo writes only fields of which the log has old values
-    given    text[] := (select f.columns from pg_temp.feed_entities f where f.name = entity_name and bds_feed.is_undo(import));
+    is_undo  boolean := bds_feed.is_undo(import);
 begin
     execute format('select bds_import.%I($1, 0, $2, $3, $4)', 'write_' || entity_name)
-        using import.company_id, 9223372036854775807, later, given;
+        using import.company_id, 9223372036854775807, later, is_undo;
 exception when others then
     if not bds_feed.is_fault_of_rows(import, sqlstate) then
         raise;
@@ -161,15 +160,15 @@ exception when others then
     ) into ordinals;
     execute format('create index if not exists %I on pg_temp.%I ("@ordinal")', 'ranges_' || entity_name, 'diff_' || entity_name);
     problems := bds_feed.write_in_ranges(
-        import, array[format('select bds_import.%I($1, $2, $3, %L, %L)', 'write_' || entity_name, later, given)], ordinals);
+        import, array[format('select bds_import.%I($1, $2, $3, %L, %L)', 'write_' || entity_name, later, is_undo)], ordinals);
     if problems = '{}' then  -- none of them is refused alone
         raise;
     end if;
     raise exception using errcode = 'BDF01', message = 'the database refuses records', detail = (
         select jsonb_agg(
             jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key')
-                || coalesce(p #> '{known,0}', bds_feed.refusal(p, false))
-                || case when bds_feed.is_undo(import) and p ->> 'state' = '23505' then '{"code": "conflict"}' else '{}' end::jsonb)
+                || coalesce(p #> '{known,0}', bds_feed.refused_write(entity_name, p))
+                || case when is_undo and p ->> 'state' = '23505' then '{"code": "conflict"}' else '{}' end::jsonb)
         from unnest(problems) as p);
 end
 $$;

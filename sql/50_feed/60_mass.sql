@@ -78,7 +78,7 @@ begin
         end;
         if problems <> '{}' then
             perform bds_feed.add_errors(
-                coalesce(nullif(p -> 'known', 'null'), jsonb_build_array(bds_feed.refusal(p, false))),
+                coalesce(nullif(p -> 'known', 'null'), jsonb_build_array(bds_feed.refused_write(entity_name, p))),
                 jsonb_build_object('entity', entity_name, 'ordinal', p -> 'key', 'is_late', true))
             from unnest(problems) as p;
             execute format('select bds_import.%I($1)', 'fail_late_' || entity_name) using import;
@@ -111,9 +111,12 @@ begin
             {each columns}
             or {is_changed}
             {end columns}
-            then false end{each columns}, v.{column:I}{end columns}
+            then false end{each masks}, v.{mask:I}{end masks}{each columns}, v.{column:I}{end columns}
         from (
             select s."@ordinal", t.id
+                {each masks}
+                , {given_bits} as {mask:I}
+                {end masks}
                 {each columns}
                 , {mass} as {column:I}, {stored} as "stored {column}"
                 {end columns}
@@ -146,6 +149,6 @@ begin
         if problems is not null then
             raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
         end if;
-        perform bds_import."write_{entity}"(import.company_id, s."@ordinal", s."@ordinal", '{}', null);
+        perform bds_import."write_{entity}"(import.company_id, s."@ordinal", s."@ordinal", '{}', false);
     end loop;
 end$sql$);

@@ -36,6 +36,9 @@ begin
     )
     insert into pg_temp."diff_{entity}"
     select c."@ordinal", c.id, case c."@action" when 'create' then true when 'update' then false end
+        {each masks}
+        , c.{mask:I}
+        {end masks}
         {each columns}
         , c.{column:I}
         {end columns}
@@ -48,10 +51,10 @@ end$sql$),
 
 ('compared_{entity}(company text, is_forced boolean, given text[])', null,
 $sql$table ("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text
-    {each columns}, {column:I} {type}{end columns})$sql$,
+    {each masks}, {mask:I} bigint{end masks}{each columns}, {column:I} {type}{end columns})$sql$,
 'the rows of revert_rows with their new values, the action for that, and why it is refused', $sql$
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
-    p.message as "@message"{each columns}, v.{column:I}{end columns}
+    p.message as "@message"{each masks}, {known_bits} as {mask:I}{end masks}{each columns}, v.{column:I}{end columns}
 from (
     -- an erased value cannot be restored: the row keeps its present one
     select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = '{entity}' offset 0
@@ -87,8 +90,9 @@ cross join lateral (
 left join lateral (
     select w.field, w.code, w.message
     from (values
-        (1, a.action = 'create' and not r.is_whole, null, 'conflict',
-            format('change %s by %s has deleted it', r.later, r.later_by)),
+        (1, a.action = 'create' and not r.is_whole, null, 'conflict', coalesce(
+            format('change ' || r.later || ' by %s has deleted it', r.later_by),
+            'the row cannot be found, though no change has deleted it: a policy of its table may hide it')),
         -- with force the other values of the row are undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),

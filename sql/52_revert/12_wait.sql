@@ -15,6 +15,7 @@ as $$
             select array_agg(a.attname) as columns from pg_attribute a where a.attrelid = k.conrelid and a.attnum = any (k.conkey)
         ) a
         where k.conrelid = candidates.table_name and k.contype = 'c' and this.column_name = any (a.columns)
+            and 0 <> all (k.conkey)  -- the whole row
             and a.columns <@ array(select c.column_name from bds.import_columns c where c.entity = this.entity)
     ),
     found as (

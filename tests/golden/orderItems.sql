@@ -1459,7 +1459,7 @@ create or replace trigger bds_log_delete after delete on data.order_items
 ---- tables of imports of orderItems
 
 diff_orderItems
-"@ordinal" bigint, id bigint, "@new" boolean
+"@ordinal" bigint, id bigint, "@new" boolean, "@mask 0" bigint
 , description text {storage}
 , quantity numeric(19,6) {storage}
 , price numeric(19,4) {storage}
@@ -1643,14 +1643,17 @@ begin
         (null, false)
         , ('order', (s."order" = e'\x01' or m.is_new and m.operation <> 'update' and s."order" is null and s."@parent" is null))
     ) as v (field, is_missing)
-    where m.phase < 3 and (false or (s."order" = e'\x01' or m.is_new and m.operation <> 'update' and s."order" is null and s."@parent" is null)) and v.is_missing and not exists (
+    where m.phase < 3 and (false or (s."order" = e'\x01' or m.is_new and m.operation <> 'update' and s."order" is null and s."@parent" is null)) and v.is_missing
+        and not bds_feed.is_completed('data.order_items') and not exists (
         select from pg_temp.feed_errors e
         where e.entity = 'orderItems' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
     );
 end
 
 bds_import."check_rules_orderItems"(bds.imports,bigint,bigint) returns void language plpgsql
-begin
+#variable_conflict use_column
+begin  -- a rule may name columns that are called as the parameters are
+    if not bds_feed.is_completed('data.order_items') then
     begin
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select 'orderItems', d."@ordinal", 'price', 'invalid_value', 'it breaks the rule price_is_finite'
@@ -1679,6 +1682,7 @@ begin
             raise;
         end if;
     end;
+    end if;
 end
 
 bds_import."check_undo_orderItems"(text) returns void language plpgsql
@@ -1753,9 +1757,9 @@ begin
     perform bds_feed.show_progress(import, 'comparing', 'orderItems', 3);
 end
 
-bds_import."compared_orderItems"(text,boolean,text[]) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, description text, quantity numeric, price numeric, order_id bigint, product_id bigint) language sql
+bds_import."compared_orderItems"(text,boolean,text[]) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, "@mask 0" bigint, description text, quantity numeric, price numeric, order_id bigint, product_id bigint) language sql
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
-    p.message as "@message", v.description, v.quantity, v.price, v.order_id, v.product_id
+    p.message as "@message", (case when 'description' = any ($3) and r.known ? 'description' then 1 else 0 end | case when 'quantity' = any ($3) and r.known ? 'quantity' then 2 else 0 end | case when 'price' = any ($3) and r.known ? 'price' then 4 else 0 end | case when 'orderId' = any ($3) and r.known ? 'orderId' then 8 else 0 end | case when 'productId' = any ($3) and r.known ? 'productId' then 16 else 0 end)::bigint as "@mask 0", v.description, v.quantity, v.price, v.order_id, v.product_id
 from (
     -- an erased value cannot be restored: the row keeps its present one
     select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = 'orderItems' offset 0
@@ -1795,8 +1799,9 @@ cross join lateral (
 left join lateral (
     select w.field, w.code, w.message
     from (values
-        (1, a.action = 'create' and not r.is_whole, null, 'conflict',
-            format('change %s by %s has deleted it', r.later, r.later_by)),
+        (1, a.action = 'create' and not r.is_whole, null, 'conflict', coalesce(
+            format('change ' || r.later || ' by %s has deleted it', r.later_by),
+            'the row cannot be found, though no change has deleted it: a policy of its table may hide it')),
         -- with force the other values of the row are undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),
@@ -1838,10 +1843,11 @@ begin
     where f.name = 'orderItems';
 end
 
-bds_import."differing_orderItems"(text,text[],boolean) returns TABLE("@ordinal" bigint, id bigint, "@new" boolean, description text, quantity numeric, price numeric, order_id bigint, product_id bigint) language sql
-select v."@ordinal", v.id, v."@new", v.description, v.quantity, v.price, v.order_id, v.product_id
+bds_import."differing_orderItems"(text,text[],boolean) returns TABLE("@ordinal" bigint, id bigint, "@new" boolean, "@mask 0" bigint, description text, quantity numeric, price numeric, order_id bigint, product_id bigint) language sql
+select v."@ordinal", v.id, v."@new", v."@mask 0", v.description, v.quantity, v.price, v.order_id, v.product_id
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
+        , (case when ('description' = any ($2)) and (s."description" is not null) then 1 else 0 end | case when ('quantity' = any ($2)) and (s."quantity" is not null) then 2 else 0 end | case when ('price' = any ($2)) and (s."price" is not null) then 4 else 0 end | case when (true) and (s."order" is not null or s."@parent" is not null) then 8 else 0 end | case when ('product' = any ($2)) and (s."product" is not null) then 16 else 0 end)::bigint as "@mask 0"
         , case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end as description, t.description as "stored description"
         , case when s."quantity" is null then case when m.is_new then 1 else t.quantity end when s."quantity" = e'\x01' then 1 else case when $3 or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric') then s."quantity"::numeric(19,6) end end as quantity, t.quantity as "stored quantity"
         , case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end as price, t.price as "stored price"
@@ -2341,9 +2347,10 @@ begin
             or v.price is distinct from v."stored price"
             or v.order_id is distinct from v."stored order_id"
             or v.product_id is distinct from v."stored product_id"
-            then false end, v.description, v.quantity, v.price, v.order_id, v.product_id
+            then false end, v."@mask 0", v.description, v.quantity, v.price, v.order_id, v.product_id
         from (
             select s."@ordinal", t.id
+                , (case when ('description' = any ($2)) and (s."description" is not null) then 1 else 0 end | case when ('quantity' = any ($2)) and (s."quantity" is not null) then 2 else 0 end | case when ('price' = any ($2)) and (s."price" is not null) then 4 else 0 end | case when (true) and (s."order" is not null or s."@parent" is not null) then 8 else 0 end | case when ('product' = any ($2)) and (s."product" is not null) then 16 else 0 end)::bigint as "@mask 0"
                 , case when s."description" is null then t.description when s."description" = e'\x01' then null else bds_feed.staged_text(s."description") end as description, t.description as "stored description"
                 , case when s."quantity" is null then t.quantity when s."quantity" = e'\x01' then 1 else case when $3 or pg_input_is_valid(s."quantity", 'numeric(19,6)') and s."quantity" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."quantity", 'numeric') then s."quantity"::numeric(19,6) end end as quantity, t.quantity as "stored quantity"
                 , case when s."price" is null then t.price when s."price" = e'\x01' then null else case when $3 or pg_input_is_valid(s."price", 'numeric(19,4)') and s."price" !~ '[a-df-zA-DF-Z_]' and pg_input_is_valid(s."price", 'numeric') then s."price"::numeric(19,4) end end as price, t.price as "stored price"
@@ -2361,7 +2368,7 @@ begin
         if problems is not null then
             raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
         end if;
-        perform bds_import."write_orderItems"(import.company_id, s."@ordinal", s."@ordinal", '{}', null);
+        perform bds_import."write_orderItems"(import.company_id, s."@ordinal", s."@ordinal", '{}', false);
     end loop;
 end
 
@@ -2570,14 +2577,22 @@ begin
 end
 
 bds_import."refer_orderItems"(bds.imports,text[]) returns void language plpgsql
+declare
+    "@lookups" bigint;
+    "@matches" bigint;
 begin
     if 'order' = any ($2) then
         insert into pg_temp."lookup_orderItems_order"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
         from (select distinct s."order" as lookup from pg_temp."staged_orderItems" s where s."order" <> e'\x01') r;
+        get diagnostics "@lookups" = row_count;
         perform bds_feed.filled(import, 'lookup_orderItems_order');
         insert into pg_temp."ref_orderItems_order"
         select * from bds_import."named_orderItems_order"(import.company_id, array(select distinct l.kind from pg_temp."lookup_orderItems_order" l));
+        get diagnostics "@matches" = row_count;
+        if "@matches" > "@lookups" then
+            perform bds_import."refuse_choices_orderItems_order"();
+        end if;
         perform bds_feed.filled(import, 'ref_orderItems_order');
         if exists (select from pg_temp."ref_orderItems_order" r where r.id is null) then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -2603,9 +2618,14 @@ begin
         insert into pg_temp."lookup_orderItems_product"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
         from (select distinct s."product" as lookup from pg_temp."staged_orderItems" s where s."product" <> e'\x01') r;
+        get diagnostics "@lookups" = row_count;
         perform bds_feed.filled(import, 'lookup_orderItems_product');
         insert into pg_temp."ref_orderItems_product"
         select * from bds_import."named_orderItems_product"(import.company_id, array(select distinct l.kind from pg_temp."lookup_orderItems_product" l));
+        get diagnostics "@matches" = row_count;
+        if "@matches" > "@lookups" then
+            perform bds_import."refuse_choices_orderItems_product"();
+        end if;
         perform bds_feed.filled(import, 'ref_orderItems_product');
         if exists (select from pg_temp."ref_orderItems_product" r where r.id is null) then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -2627,6 +2647,28 @@ begin
             where r.id is null and not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null);
         end if;
     end if;
+end
+
+bds_import."refuse_choices_orderItems_order"() returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'orderItems', s."@ordinal", 'order', 'lookup_ambiguous',
+        format('orders has several rows %s: the key was dropped from the table', left(bds_feed.staged_text(r.lookup), 100))
+    from (select o.lookup from pg_temp."ref_orderItems_order" o group by o.lookup having count(*) > 1) r
+    join pg_temp."staged_orderItems" s on s."order" = r.lookup
+    where not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null);
+    delete from pg_temp."ref_orderItems_order" r using pg_temp."ref_orderItems_order" o where o.lookup = r.lookup and o.ctid < r.ctid;
+end
+
+bds_import."refuse_choices_orderItems_product"() returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'orderItems', s."@ordinal", 'product', 'lookup_ambiguous',
+        format('products has several rows %s: the key was dropped from the table', left(bds_feed.staged_text(r.lookup), 100))
+    from (select o.lookup from pg_temp."ref_orderItems_product" o group by o.lookup having count(*) > 1) r
+    join pg_temp."staged_orderItems" s on s."product" = r.lookup
+    where not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null);
+    delete from pg_temp."ref_orderItems_product" r using pg_temp."ref_orderItems_product" o where o.lookup = r.lookup and o.ctid < r.ctid;
 end
 
 bds_import."require_created_orderItems"(text,bigint,bigint) returns void language plpgsql
@@ -2709,6 +2751,7 @@ begin
     )
     insert into pg_temp."diff_orderItems"
     select c."@ordinal", c.id, case c."@action" when 'create' then true when 'update' then false end
+        , c."@mask 0"
         , c.description
         , c.quantity
         , c.price
@@ -2816,7 +2859,7 @@ begin
     where g.ordinal = p.ordinal and g.id = p.id;
 end
 
-bds_import."write_orderItems"(text,bigint,bigint,text[],text[]) returns void language plpgsql
+bds_import."write_orderItems"(text,bigint,bigint,text[],boolean) returns void language plpgsql
 declare
     "@creates" boolean := exists (select from pg_temp."diff_orderItems" d where d."@new");
     "@changes" boolean := exists (select from pg_temp."diff_orderItems" d where not d."@new");
@@ -2826,7 +2869,7 @@ begin
     if "@creates" and "@changes" and not "@apart" then
         merge into data.order_items t
         using (
-            select d."@new", d.id
+            select d."@new", d.id, d."@mask 0"
                 , d.description as description
                 , d.quantity as quantity
                 , d.price as price
@@ -2836,16 +2879,16 @@ begin
             where d."@ordinal" between $2 and $3 and d."@new" is not null
         ) d
         on t.company_id = (select $1) and t.id = case when not d."@new" then d.id end
-        when matched then update set description = case when $5 is null or 'description' = any ($5) then d.description else t.description end,
-            quantity = case when $5 is null or 'quantity' = any ($5) then d.quantity else t.quantity end,
-            price = case when $5 is null or 'price' = any ($5) then d.price else t.price end,
-            order_id = case when $5 is null or 'orderId' = any ($5) then d.order_id else t.order_id end,
-            product_id = case when $5 is null or 'productId' = any ($5) then d.product_id else t.product_id end
+        when matched then update set description = case when d."@mask 0" & 1 <> 0 then d.description else t.description end,
+            quantity = case when d."@mask 0" & 2 <> 0 then d.quantity else t.quantity end,
+            price = case when d."@mask 0" & 4 <> 0 then d.price else t.price end,
+            order_id = case when d."@mask 0" & 8 <> 0 then d.order_id else t.order_id end,
+            product_id = case when d."@mask 0" & 16 <> 0 then d.product_id else t.product_id end
         when not matched and d."@new" then
             insert (company_id, id, description, quantity, price, order_id, product_id) overriding system value
             values ($1, d.id, d.description, d.quantity, d.price, d.order_id, d.product_id);
         get diagnostics "@written" = row_count;
-        if $5 is null and "@written" < (
+        if not $5 and "@written" < (
             select count(*) from pg_temp."diff_orderItems" d where d."@ordinal" between $2 and $3 and d."@new" is not null
         ) then  -- an update may be left out, because a trigger has taken its change back
             perform bds_import."require_created_orderItems"($1, $2, $3);
@@ -2854,7 +2897,7 @@ begin
     if "@creates" and (not "@changes" or "@apart") then
         merge into data.order_items t
         using (
-            select d."@new", d.id
+            select d."@new", d.id, d."@mask 0"
                 , d.description as description
                 , d.quantity as quantity
                 , d.price as price
@@ -2868,7 +2911,7 @@ begin
             insert (company_id, id, description, quantity, price, order_id, product_id) overriding system value
             values ($1, d.id, d.description, d.quantity, d.price, d.order_id, d.product_id);
         get diagnostics "@written" = row_count;
-        if $5 is null and "@written" < (
+        if not $5 and "@written" < (
             select count(*) from pg_temp."diff_orderItems" d where d."@ordinal" between $2 and $3 and d."@new"
         ) then  -- an update may be left out, because a trigger has taken its change back
             perform bds_import."require_created_orderItems"($1, $2, $3);
@@ -2877,7 +2920,7 @@ begin
     if "@changes" and (not "@creates" or "@apart") then
         merge into data.order_items t
         using (
-            select d."@new", d.id
+            select d."@new", d.id, d."@mask 0"
                 , d.description as description
                 , d.quantity as quantity
                 , d.price as price
@@ -2887,11 +2930,11 @@ begin
             where d."@ordinal" between $2 and $3 and not d."@new"
         ) d
         on t.company_id = (select $1) and t.id = d.id
-        when matched then update set description = case when $5 is null or 'description' = any ($5) then d.description else t.description end,
-            quantity = case when $5 is null or 'quantity' = any ($5) then d.quantity else t.quantity end,
-            price = case when $5 is null or 'price' = any ($5) then d.price else t.price end,
-            order_id = case when $5 is null or 'orderId' = any ($5) then d.order_id else t.order_id end,
-            product_id = case when $5 is null or 'productId' = any ($5) then d.product_id else t.product_id end
+        when matched then update set description = case when d."@mask 0" & 1 <> 0 then d.description else t.description end,
+            quantity = case when d."@mask 0" & 2 <> 0 then d.quantity else t.quantity end,
+            price = case when d."@mask 0" & 4 <> 0 then d.price else t.price end,
+            order_id = case when d."@mask 0" & 8 <> 0 then d.order_id else t.order_id end,
+            product_id = case when d."@mask 0" & 16 <> 0 then d.product_id else t.product_id end
 ;
     end if;
 end

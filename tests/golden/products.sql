@@ -1506,7 +1506,7 @@ create or replace trigger bds_log_delete after delete on data.products
 ---- tables of imports of products
 
 diff_products
-"@ordinal" bigint, id bigint, "@new" boolean
+"@ordinal" bigint, id bigint, "@new" boolean, "@mask 0" bigint
 , code text {storage}
 , name text {storage}
 , description text {storage}
@@ -1666,12 +1666,12 @@ begin
         select 'products', m.ordinal, 'code', 'already_exists', format('row %s has %s %L', t.id, 'code', m.key_code)
         from pg_temp."map_products" m
         join data.products t on t.company_id = (select import.company_id) and t.code = m.key_code
-        where m.id is not null and m.phase <> 3 and t.id <> m.target;
+        where m.id is not null and m.phase <> 3 and t.id <> m.target and not m.failed;
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select 'products', m.ordinal, 'barcode', 'already_exists', format('row %s has %s %L', t.id, 'barcode', m.key_barcode)
         from pg_temp."map_products" m
         join data.products t on t.company_id = (select import.company_id) and t.barcode = m.key_barcode
-        where m.id is not null and m.phase <> 3 and t.id <> m.target;
+        where m.id is not null and m.phase <> 3 and t.id <> m.target and not m.failed;
         update pg_temp."map_products" m set failed = true  -- at once: other records may then have its unique values
         from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and m.id is not null;
     end if;
@@ -1727,7 +1727,8 @@ begin
         , ('code', (s."code" = e'\x01' or m.is_new and m.operation <> 'update' and s."code" is null and m.key_code is null))
         , ('name', (s."name" = e'\x01' or m.is_new and m.operation <> 'update' and s."name" is null))
     ) as v (field, is_missing)
-    where m.phase < 3 and (false or (s."code" = e'\x01' or m.is_new and m.operation <> 'update' and s."code" is null and m.key_code is null) or (s."name" = e'\x01' or m.is_new and m.operation <> 'update' and s."name" is null)) and v.is_missing and not exists (
+    where m.phase < 3 and (false or (s."code" = e'\x01' or m.is_new and m.operation <> 'update' and s."code" is null and m.key_code is null) or (s."name" = e'\x01' or m.is_new and m.operation <> 'update' and s."name" is null)) and v.is_missing
+        and not bds_feed.is_completed('data.products') and not exists (
         select from pg_temp.feed_errors e
         where e.entity = 'products' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
     );
@@ -1749,7 +1750,9 @@ begin
 end
 
 bds_import.check_rules_products(bds.imports,bigint,bigint) returns void language plpgsql
-begin
+#variable_conflict use_column
+begin  -- a rule may name columns that are called as the parameters are
+    if not bds_feed.is_completed('data.products') then
     begin
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select 'products', d."@ordinal", 'price', 'invalid_value', 'it breaks the rule price_is_finite'
@@ -1764,6 +1767,7 @@ begin
             raise;
         end if;
     end;
+    end if;
 end
 
 bds_import.check_undo_products(text) returns void language plpgsql
@@ -1847,9 +1851,9 @@ begin
     perform bds_feed.show_progress(import, 'comparing', 'products', 3);
 end
 
-bds_import.compared_products(text,boolean,text[]) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, code text, name text, description text, barcode text, price numeric, active boolean, category_id bigint, unit_id bigint) language sql
+bds_import.compared_products(text,boolean,text[]) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, "@mask 0" bigint, code text, name text, description text, barcode text, price numeric, active boolean, category_id bigint, unit_id bigint) language sql
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
-    p.message as "@message", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
+    p.message as "@message", (case when 'code' = any ($3) and r.known ? 'code' then 1 else 0 end | case when 'name' = any ($3) and r.known ? 'name' then 2 else 0 end | case when 'description' = any ($3) and r.known ? 'description' then 4 else 0 end | case when 'barcode' = any ($3) and r.known ? 'barcode' then 8 else 0 end | case when 'price' = any ($3) and r.known ? 'price' then 16 else 0 end | case when 'active' = any ($3) and r.known ? 'active' then 32 else 0 end | case when 'categoryId' = any ($3) and r.known ? 'categoryId' then 64 else 0 end | case when 'unitId' = any ($3) and r.known ? 'unitId' then 128 else 0 end)::bigint as "@mask 0", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
 from (
     -- an erased value cannot be restored: the row keeps its present one
     select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = 'products' offset 0
@@ -1895,8 +1899,9 @@ cross join lateral (
 left join lateral (
     select w.field, w.code, w.message
     from (values
-        (1, a.action = 'create' and not r.is_whole, null, 'conflict',
-            format('change %s by %s has deleted it', r.later, r.later_by)),
+        (1, a.action = 'create' and not r.is_whole, null, 'conflict', coalesce(
+            format('change ' || r.later || ' by %s has deleted it', r.later_by),
+            'the row cannot be found, though no change has deleted it: a policy of its table may hide it')),
         -- with force the other values of the row are undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),
@@ -1939,10 +1944,11 @@ begin
     where f.name = 'products';
 end
 
-bds_import.differing_products(text,text[],boolean) returns TABLE("@ordinal" bigint, id bigint, "@new" boolean, code text, name text, description text, barcode text, price numeric, active boolean, category_id bigint, unit_id bigint) language sql
-select v."@ordinal", v.id, v."@new", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
+bds_import.differing_products(text,text[],boolean) returns TABLE("@ordinal" bigint, id bigint, "@new" boolean, "@mask 0" bigint, code text, name text, description text, barcode text, price numeric, active boolean, category_id bigint, unit_id bigint) language sql
+select v."@ordinal", v.id, v."@new", v."@mask 0", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
+        , (case when ('code' = any ($2) or '@id' = any ($2)) and (s."code" is not null) then 1 else 0 end | case when ('name' = any ($2)) and (s."name" is not null) then 2 else 0 end | case when ('description' = any ($2)) and (s."description" is not null) then 4 else 0 end | case when ('barcode' = any ($2) or '@id' = any ($2)) and (s."barcode" is not null) then 8 else 0 end | case when ('price' = any ($2)) and (s."price" is not null) then 16 else 0 end | case when ('active' = any ($2)) and (s."active" is not null) then 32 else 0 end | case when ('category' = any ($2)) and (s."category" is not null) then 64 else 0 end | case when ('unit' = any ($2)) and (s."unit" is not null) then 128 else 0 end)::bigint as "@mask 0"
         , case
                     when m.key_code is not null then m.key_code
                     when s."code" is null then t.code
@@ -2222,9 +2228,10 @@ begin
             or v.active is distinct from v."stored active"
             or v.category_id is distinct from v."stored category_id"
             or v.unit_id is distinct from v."stored unit_id"
-            then false end, v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
+            then false end, v."@mask 0", v.code, v.name, v.description, v.barcode, v.price, v.active, v.category_id, v.unit_id
         from (
             select s."@ordinal", t.id
+                , (case when ('code' = any ($2) or '@id' = any ($2)) and (s."code" is not null) then 1 else 0 end | case when ('name' = any ($2)) and (s."name" is not null) then 2 else 0 end | case when ('description' = any ($2)) and (s."description" is not null) then 4 else 0 end | case when ('barcode' = any ($2) or '@id' = any ($2)) and (s."barcode" is not null) then 8 else 0 end | case when ('price' = any ($2)) and (s."price" is not null) then 16 else 0 end | case when ('active' = any ($2)) and (s."active" is not null) then 32 else 0 end | case when ('category' = any ($2)) and (s."category" is not null) then 64 else 0 end | case when ('unit' = any ($2)) and (s."unit" is not null) then 128 else 0 end)::bigint as "@mask 0"
                 , case
                     when null::text is not null then null::text
                     when s."code" is null then t.code
@@ -2283,7 +2290,7 @@ begin
         if problems is not null then
             raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
         end if;
-        perform bds_import."write_products"(import.company_id, s."@ordinal", s."@ordinal", '{}', null);
+        perform bds_import."write_products"(import.company_id, s."@ordinal", s."@ordinal", '{}', false);
     end loop;
 end
 
@@ -2293,6 +2300,7 @@ declare
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
         from unnest(array['code', 'barcode']) k where k = any ($2));
+    "@matches" bigint;
 begin
     -- new rows get their ids, in the order of the document, before they are written: references need them
     if sole is null then
@@ -2301,6 +2309,7 @@ begin
             coalesce(o.target, case when o.phase = 1 then nextval('data.products_id_seq') end),
             o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind, o.key_code, o.key_barcode
         from (select * from bds_import."matched_products"(import.company_id, $2, $3, $4) order by ordinal) o;
+        get diagnostics "@matches" = row_count;
     end if;
     if sole = 'code' then
         insert into pg_temp."map_products"
@@ -2308,6 +2317,7 @@ begin
             coalesce(o.target, case when o.phase = 1 then nextval('data.products_id_seq') end),
             o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind, o.key_code, o.key_barcode
         from (select * from bds_import."matched_products_by_code"(import.company_id, $2, $3, $4) order by ordinal) o;
+        get diagnostics "@matches" = row_count;
     end if;
     if sole = 'barcode' then
         insert into pg_temp."map_products"
@@ -2315,6 +2325,10 @@ begin
             coalesce(o.target, case when o.phase = 1 then nextval('data.products_id_seq') end),
             o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind, o.key_code, o.key_barcode
         from (select * from bds_import."matched_products_by_barcode"(import.company_id, $2, $3, $4) order by ordinal) o;
+        get diagnostics "@matches" = row_count;
+    end if;
+    if "@matches" > (select f.rows from pg_temp.feed_entities f where f.name = 'products') then
+        perform bds_import."refuse_copies_products"();
     end if;
     perform bds_feed.filled(import, 'map_products');
     perform bds_import."check_keys_products"(
@@ -2681,14 +2695,22 @@ begin
 end
 
 bds_import.refer_products(bds.imports,text[]) returns void language plpgsql
+declare
+    "@lookups" bigint;
+    "@matches" bigint;
 begin
     if 'category' = any ($2) then
         insert into pg_temp."lookup_products_category"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
         from (select distinct s."category" as lookup from pg_temp."staged_products" s where s."category" <> e'\x01') r;
+        get diagnostics "@lookups" = row_count;
         perform bds_feed.filled(import, 'lookup_products_category');
         insert into pg_temp."ref_products_category"
         select * from bds_import."named_products_category"(import.company_id, array(select distinct l.kind from pg_temp."lookup_products_category" l));
+        get diagnostics "@matches" = row_count;
+        if "@matches" > "@lookups" then
+            perform bds_import."refuse_choices_products_category"();
+        end if;
         perform bds_feed.filled(import, 'ref_products_category');
         if exists (select from pg_temp."ref_products_category" r where r.id is null) then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -2714,9 +2736,14 @@ begin
         insert into pg_temp."lookup_products_unit"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
         from (select distinct s."unit" as lookup from pg_temp."staged_products" s where s."unit" <> e'\x01') r;
+        get diagnostics "@lookups" = row_count;
         perform bds_feed.filled(import, 'lookup_products_unit');
         insert into pg_temp."ref_products_unit"
         select * from bds_import."named_products_unit"(import.company_id, array(select distinct l.kind from pg_temp."lookup_products_unit" l));
+        get diagnostics "@matches" = row_count;
+        if "@matches" > "@lookups" then
+            perform bds_import."refuse_choices_products_unit"();
+        end if;
         perform bds_feed.filled(import, 'ref_products_unit');
         if exists (select from pg_temp."ref_products_unit" r where r.id is null) then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
@@ -2738,6 +2765,38 @@ begin
             where r.id is null and not (s."@operation" is not distinct from 'delete');
         end if;
     end if;
+end
+
+bds_import.refuse_choices_products_category() returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'products', s."@ordinal", 'category', 'lookup_ambiguous',
+        format('categories has several rows %s: the key was dropped from the table', left(bds_feed.staged_text(r.lookup), 100))
+    from (select o.lookup from pg_temp."ref_products_category" o group by o.lookup having count(*) > 1) r
+    join pg_temp."staged_products" s on s."category" = r.lookup
+    where not (s."@operation" is not distinct from 'delete');
+    delete from pg_temp."ref_products_category" r using pg_temp."ref_products_category" o where o.lookup = r.lookup and o.ctid < r.ctid;
+end
+
+bds_import.refuse_choices_products_unit() returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
+    select 'products', s."@ordinal", 'unit', 'lookup_ambiguous',
+        format('units has several rows %s: the key was dropped from the table', left(bds_feed.staged_text(r.lookup), 100))
+    from (select o.lookup from pg_temp."ref_products_unit" o group by o.lookup having count(*) > 1) r
+    join pg_temp."staged_products" s on s."unit" = r.lookup
+    where not (s."@operation" is not distinct from 'delete');
+    delete from pg_temp."ref_products_unit" r using pg_temp."ref_products_unit" o where o.lookup = r.lookup and o.ctid < r.ctid;
+end
+
+bds_import.refuse_copies_products() returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, code, message)
+    select 'products', m.ordinal, 'lookup_ambiguous', 'several rows have its unique value: the key was dropped from the table'
+    from pg_temp."map_products" m group by m.ordinal having count(*) > 1;
+    delete from pg_temp."map_products" m using pg_temp."map_products" o where o.ordinal = m.ordinal and o.ctid < m.ctid;
+    update pg_temp."map_products" m set failed = true, is_same = true  -- at once: no lookup may find it
+    from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = m.ordinal and e.code = 'lookup_ambiguous';
 end
 
 bds_import.require_created_products(text,bigint,bigint) returns void language plpgsql
@@ -2823,6 +2882,7 @@ begin
     )
     insert into pg_temp."diff_products"
     select c."@ordinal", c.id, case c."@action" when 'create' then true when 'update' then false end
+        , c."@mask 0"
         , c.code
         , c.name
         , c.description
@@ -2842,7 +2902,7 @@ bds_import.undone_products() returns TABLE(ordinal bigint, path text, record tex
 select m.ordinal, 'products/' || m.target, coalesce('code' || ':' || m.key_code, 'barcode' || ':' || m.key_barcode, 'id:' || m.target)
 from pg_temp."map_products" m
 
-bds_import.write_products(text,bigint,bigint,text[],text[]) returns void language plpgsql
+bds_import.write_products(text,bigint,bigint,text[],boolean) returns void language plpgsql
 declare
     "@creates" boolean := exists (select from pg_temp."diff_products" d where d."@new");
     "@changes" boolean := exists (select from pg_temp."diff_products" d where not d."@new");
@@ -2852,7 +2912,7 @@ begin
     if "@creates" and "@changes" and not "@apart" then
         merge into data.products t
         using (
-            select d."@new", d.id
+            select d."@new", d.id, d."@mask 0"
                 , d.code as code
                 , d.name as name
                 , d.description as description
@@ -2865,19 +2925,19 @@ begin
             where d."@ordinal" between $2 and $3 and d."@new" is not null
         ) d
         on t.company_id = (select $1) and t.id = case when not d."@new" then d.id end
-        when matched then update set code = case when $5 is null or 'code' = any ($5) then d.code else t.code end,
-            name = case when $5 is null or 'name' = any ($5) then d.name else t.name end,
-            description = case when $5 is null or 'description' = any ($5) then d.description else t.description end,
-            barcode = case when $5 is null or 'barcode' = any ($5) then d.barcode else t.barcode end,
-            price = case when $5 is null or 'price' = any ($5) then d.price else t.price end,
-            active = case when $5 is null or 'active' = any ($5) then d.active else t.active end,
-            category_id = case when $5 is null or 'categoryId' = any ($5) then d.category_id else t.category_id end,
-            unit_id = case when $5 is null or 'unitId' = any ($5) then d.unit_id else t.unit_id end
+        when matched then update set code = case when d."@mask 0" & 1 <> 0 then d.code else t.code end,
+            name = case when d."@mask 0" & 2 <> 0 then d.name else t.name end,
+            description = case when d."@mask 0" & 4 <> 0 then d.description else t.description end,
+            barcode = case when d."@mask 0" & 8 <> 0 then d.barcode else t.barcode end,
+            price = case when d."@mask 0" & 16 <> 0 then d.price else t.price end,
+            active = case when d."@mask 0" & 32 <> 0 then d.active else t.active end,
+            category_id = case when d."@mask 0" & 64 <> 0 then d.category_id else t.category_id end,
+            unit_id = case when d."@mask 0" & 128 <> 0 then d.unit_id else t.unit_id end
         when not matched and d."@new" then
             insert (company_id, id, code, name, description, barcode, price, active, category_id, unit_id) overriding system value
             values ($1, d.id, d.code, d.name, d.description, d.barcode, d.price, d.active, d.category_id, d.unit_id);
         get diagnostics "@written" = row_count;
-        if $5 is null and "@written" < (
+        if not $5 and "@written" < (
             select count(*) from pg_temp."diff_products" d where d."@ordinal" between $2 and $3 and d."@new" is not null
         ) then  -- an update may be left out, because a trigger has taken its change back
             perform bds_import."require_created_products"($1, $2, $3);
@@ -2886,7 +2946,7 @@ begin
     if "@creates" and (not "@changes" or "@apart") then
         merge into data.products t
         using (
-            select d."@new", d.id
+            select d."@new", d.id, d."@mask 0"
                 , d.code as code
                 , d.name as name
                 , d.description as description
@@ -2903,7 +2963,7 @@ begin
             insert (company_id, id, code, name, description, barcode, price, active, category_id, unit_id) overriding system value
             values ($1, d.id, d.code, d.name, d.description, d.barcode, d.price, d.active, d.category_id, d.unit_id);
         get diagnostics "@written" = row_count;
-        if $5 is null and "@written" < (
+        if not $5 and "@written" < (
             select count(*) from pg_temp."diff_products" d where d."@ordinal" between $2 and $3 and d."@new"
         ) then  -- an update may be left out, because a trigger has taken its change back
             perform bds_import."require_created_products"($1, $2, $3);
@@ -2912,7 +2972,7 @@ begin
     if "@changes" and (not "@creates" or "@apart") then
         merge into data.products t
         using (
-            select d."@new", d.id
+            select d."@new", d.id, d."@mask 0"
                 , d.code as code
                 , d.name as name
                 , d.description as description
@@ -2925,14 +2985,14 @@ begin
             where d."@ordinal" between $2 and $3 and not d."@new"
         ) d
         on t.company_id = (select $1) and t.id = d.id
-        when matched then update set code = case when $5 is null or 'code' = any ($5) then d.code else t.code end,
-            name = case when $5 is null or 'name' = any ($5) then d.name else t.name end,
-            description = case when $5 is null or 'description' = any ($5) then d.description else t.description end,
-            barcode = case when $5 is null or 'barcode' = any ($5) then d.barcode else t.barcode end,
-            price = case when $5 is null or 'price' = any ($5) then d.price else t.price end,
-            active = case when $5 is null or 'active' = any ($5) then d.active else t.active end,
-            category_id = case when $5 is null or 'categoryId' = any ($5) then d.category_id else t.category_id end,
-            unit_id = case when $5 is null or 'unitId' = any ($5) then d.unit_id else t.unit_id end
+        when matched then update set code = case when d."@mask 0" & 1 <> 0 then d.code else t.code end,
+            name = case when d."@mask 0" & 2 <> 0 then d.name else t.name end,
+            description = case when d."@mask 0" & 4 <> 0 then d.description else t.description end,
+            barcode = case when d."@mask 0" & 8 <> 0 then d.barcode else t.barcode end,
+            price = case when d."@mask 0" & 16 <> 0 then d.price else t.price end,
+            active = case when d."@mask 0" & 32 <> 0 then d.active else t.active end,
+            category_id = case when d."@mask 0" & 64 <> 0 then d.category_id else t.category_id end,
+            unit_id = case when d."@mask 0" & 128 <> 0 then d.unit_id else t.unit_id end
 ;
     end if;
 end

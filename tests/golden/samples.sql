@@ -2234,7 +2234,7 @@ create or replace trigger bds_log_delete after delete on data.samples
 ---- tables of imports of samples
 
 diff_samples
-"@ordinal" bigint, id bigint, "@new" boolean
+"@ordinal" bigint, id bigint, "@new" boolean, "@mask 0" bigint
 , code text {storage}
 , words text {storage}
 , short character varying(4) {storage}
@@ -2381,7 +2381,7 @@ begin
         select 'samples', m.ordinal, 'code', 'already_exists', format('row %s has %s %L', t.id, 'code', m.key_code)
         from pg_temp."map_samples" m
         join data.samples t on t.company_id = (select import.company_id) and t.code = m.key_code
-        where m.id is not null and m.phase <> 3 and t.id <> m.target;
+        where m.id is not null and m.phase <> 3 and t.id <> m.target and not m.failed;
         update pg_temp."map_samples" m set failed = true  -- at once: other records may then have its unique values
         from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and m.id is not null;
     end if;
@@ -2424,7 +2424,9 @@ begin
 end
 
 bds_import.check_rules_samples(bds.imports,bigint,bigint) returns void language plpgsql
-begin
+#variable_conflict use_column
+begin  -- a rule may name columns that are called as the parameters are
+    if not bds_feed.is_completed('data.samples') then
     begin
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
         select 'samples', d."@ordinal", 'amount', 'invalid_value', 'it breaks the rule amount_is_finite'
@@ -2537,6 +2539,7 @@ begin
             raise;
         end if;
     end;
+    end if;
 end
 
 bds_import.check_samples(text[]) returns void language plpgsql
@@ -2552,7 +2555,8 @@ begin
         (null, false)
         , ('code', (s."code" = e'\x01' or m.is_new and m.operation <> 'update' and s."code" is null and m.key_code is null))
     ) as v (field, is_missing)
-    where m.phase < 3 and (false or (s."code" = e'\x01' or m.is_new and m.operation <> 'update' and s."code" is null and m.key_code is null)) and v.is_missing and not exists (
+    where m.phase < 3 and (false or (s."code" = e'\x01' or m.is_new and m.operation <> 'update' and s."code" is null and m.key_code is null)) and v.is_missing
+        and not bds_feed.is_completed('data.samples') and not exists (
         select from pg_temp.feed_errors e
         where e.entity = 'samples' and e.ordinal = m.ordinal and e.field in ('id', '@operation', '@where', v.field)
     );
@@ -2659,9 +2663,9 @@ begin
     perform bds_feed.show_progress(import, 'comparing', 'samples', 3);
 end
 
-bds_import.compared_samples(text,boolean,text[]) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, code text, words text, short character varying, padded character, mood text, feeling text, small smallint, whole integer, long bigint, amount numeric, free numeric, single real, double double precision, flag boolean, day date, clock time without time zone, at timestamp with time zone, span interval, key uuid, octets bytea, document jsonb, level integer) language sql
+bds_import.compared_samples(text,boolean,text[]) returns TABLE("@ordinal" bigint, id bigint, "@existed" boolean, "@action" text, "@field" text, "@code" text, "@message" text, "@mask 0" bigint, code text, words text, short character varying, padded character, mood text, feeling text, small smallint, whole integer, long bigint, amount numeric, free numeric, single real, double double precision, flag boolean, day date, clock time without time zone, at timestamp with time zone, span interval, key uuid, octets bytea, document jsonb, level integer) language sql
 select r.n as "@ordinal", r.id, r.existed as "@existed", a.action as "@action", p.field as "@field", p.code as "@code",
-    p.message as "@message", v.code, v.words, v.short, v.padded, v.mood, v.feeling, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
+    p.message as "@message", (case when 'code' = any ($3) and r.known ? 'code' then 1 else 0 end | case when 'words' = any ($3) and r.known ? 'words' then 2 else 0 end | case when 'short' = any ($3) and r.known ? 'short' then 4 else 0 end | case when 'padded' = any ($3) and r.known ? 'padded' then 8 else 0 end | case when 'mood' = any ($3) and r.known ? 'mood' then 16 else 0 end | case when 'feeling' = any ($3) and r.known ? 'feeling' then 32 else 0 end | case when 'small' = any ($3) and r.known ? 'small' then 64 else 0 end | case when 'whole' = any ($3) and r.known ? 'whole' then 128 else 0 end | case when 'long' = any ($3) and r.known ? 'long' then 256 else 0 end | case when 'amount' = any ($3) and r.known ? 'amount' then 512 else 0 end | case when 'free' = any ($3) and r.known ? 'free' then 1024 else 0 end | case when 'single' = any ($3) and r.known ? 'single' then 2048 else 0 end | case when 'double' = any ($3) and r.known ? 'double' then 4096 else 0 end | case when 'flag' = any ($3) and r.known ? 'flag' then 8192 else 0 end | case when 'day' = any ($3) and r.known ? 'day' then 16384 else 0 end | case when 'clock' = any ($3) and r.known ? 'clock' then 32768 else 0 end | case when 'at' = any ($3) and r.known ? 'at' then 65536 else 0 end | case when 'span' = any ($3) and r.known ? 'span' then 131072 else 0 end | case when 'key' = any ($3) and r.known ? 'key' then 262144 else 0 end | case when 'octets' = any ($3) and r.known ? 'octets' then 524288 else 0 end | case when 'document' = any ($3) and r.known ? 'document' then 1048576 else 0 end | case when 'level' = any ($3) and r.known ? 'level' then 2097152 else 0 end)::bigint as "@mask 0", v.code, v.words, v.short, v.padded, v.mood, v.feeling, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
 from (
     -- an erased value cannot be restored: the row keeps its present one
     select o.*, o.old - coalesce(o.erased, '{}') as known from pg_temp.revert_rows o where o.entity = 'samples' offset 0
@@ -2735,8 +2739,9 @@ cross join lateral (
 left join lateral (
     select w.field, w.code, w.message
     from (values
-        (1, a.action = 'create' and not r.is_whole, null, 'conflict',
-            format('change %s by %s has deleted it', r.later, r.later_by)),
+        (1, a.action = 'create' and not r.is_whole, null, 'conflict', coalesce(
+            format('change ' || r.later || ' by %s has deleted it', r.later_by),
+            'the row cannot be found, though no change has deleted it: a policy of its table may hide it')),
         -- with force the other values of the row are undone
         (2, r.erased is not null and (not $2 or a.action = 'update' and not d.differs), r.erased[1], 'conflict',
             'the old value was erased'),
@@ -2777,10 +2782,11 @@ begin
     where f.name = 'samples';
 end
 
-bds_import.differing_samples(text,text[],boolean) returns TABLE("@ordinal" bigint, id bigint, "@new" boolean, code text, words text, short character varying, padded character, mood text, feeling text, small smallint, whole integer, long bigint, amount numeric, free numeric, single real, double double precision, flag boolean, day date, clock time without time zone, at timestamp with time zone, span interval, key uuid, octets bytea, document jsonb, level integer) language sql
-select v."@ordinal", v.id, v."@new", v.code, v.words, v.short, v.padded, v.mood, v.feeling, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
+bds_import.differing_samples(text,text[],boolean) returns TABLE("@ordinal" bigint, id bigint, "@new" boolean, "@mask 0" bigint, code text, words text, short character varying, padded character, mood text, feeling text, small smallint, whole integer, long bigint, amount numeric, free numeric, single real, double double precision, flag boolean, day date, clock time without time zone, at timestamp with time zone, span interval, key uuid, octets bytea, document jsonb, level integer) language sql
+select v."@ordinal", v.id, v."@new", v."@mask 0", v.code, v.words, v.short, v.padded, v.mood, v.feeling, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
 from (
     select m.ordinal as "@ordinal", m.target as id, m.is_new as "@new"
+        , (case when ('code' = any ($2) or '@id' = any ($2)) and (s."code" is not null) then 1 else 0 end | case when ('words' = any ($2)) and (s."words" is not null) then 2 else 0 end | case when ('short' = any ($2)) and (s."short" is not null) then 4 else 0 end | case when ('padded' = any ($2)) and (s."padded" is not null) then 8 else 0 end | case when ('mood' = any ($2)) and (s."mood" is not null) then 16 else 0 end | case when ('feeling' = any ($2)) and (s."feeling" is not null) then 32 else 0 end | case when ('small' = any ($2)) and (s."small" is not null) then 64 else 0 end | case when ('whole' = any ($2)) and (s."whole" is not null) then 128 else 0 end | case when ('long' = any ($2)) and (s."long" is not null) then 256 else 0 end | case when ('amount' = any ($2)) and (s."amount" is not null) then 512 else 0 end | case when ('free' = any ($2)) and (s."free" is not null) then 1024 else 0 end | case when ('single' = any ($2)) and (s."single" is not null) then 2048 else 0 end | case when ('double' = any ($2)) and (s."double" is not null) then 4096 else 0 end | case when ('flag' = any ($2)) and (s."flag" is not null) then 8192 else 0 end | case when ('day' = any ($2)) and (s."day" is not null) then 16384 else 0 end | case when ('clock' = any ($2)) and (s."clock" is not null) then 32768 else 0 end | case when ('at' = any ($2)) and (s."at" is not null) then 65536 else 0 end | case when ('span' = any ($2)) and (s."span" is not null) then 131072 else 0 end | case when ('key' = any ($2)) and (s."key" is not null) then 262144 else 0 end | case when ('octets' = any ($2)) and (s."octets" is not null) then 524288 else 0 end | case when ('document' = any ($2)) and (s."document" is not null) then 1048576 else 0 end | case when ('level' = any ($2)) and (s."level" is not null) then 2097152 else 0 end)::bigint as "@mask 0"
         , case
                     when m.key_code is not null then m.key_code
                     when s."code" is null then t.code
@@ -3070,9 +3076,10 @@ begin
             or v.octets is distinct from v."stored octets"
             or v.document is distinct from v."stored document"
             or v.level is distinct from v."stored level"
-            then false end, v.code, v.words, v.short, v.padded, v.mood, v.feeling, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
+            then false end, v."@mask 0", v.code, v.words, v.short, v.padded, v.mood, v.feeling, v.small, v.whole, v.long, v.amount, v.free, v.single, v.double, v.flag, v.day, v.clock, v.at, v.span, v.key, v.octets, v.document, v.level
         from (
             select s."@ordinal", t.id
+                , (case when ('code' = any ($2) or '@id' = any ($2)) and (s."code" is not null) then 1 else 0 end | case when ('words' = any ($2)) and (s."words" is not null) then 2 else 0 end | case when ('short' = any ($2)) and (s."short" is not null) then 4 else 0 end | case when ('padded' = any ($2)) and (s."padded" is not null) then 8 else 0 end | case when ('mood' = any ($2)) and (s."mood" is not null) then 16 else 0 end | case when ('feeling' = any ($2)) and (s."feeling" is not null) then 32 else 0 end | case when ('small' = any ($2)) and (s."small" is not null) then 64 else 0 end | case when ('whole' = any ($2)) and (s."whole" is not null) then 128 else 0 end | case when ('long' = any ($2)) and (s."long" is not null) then 256 else 0 end | case when ('amount' = any ($2)) and (s."amount" is not null) then 512 else 0 end | case when ('free' = any ($2)) and (s."free" is not null) then 1024 else 0 end | case when ('single' = any ($2)) and (s."single" is not null) then 2048 else 0 end | case when ('double' = any ($2)) and (s."double" is not null) then 4096 else 0 end | case when ('flag' = any ($2)) and (s."flag" is not null) then 8192 else 0 end | case when ('day' = any ($2)) and (s."day" is not null) then 16384 else 0 end | case when ('clock' = any ($2)) and (s."clock" is not null) then 32768 else 0 end | case when ('at' = any ($2)) and (s."at" is not null) then 65536 else 0 end | case when ('span' = any ($2)) and (s."span" is not null) then 131072 else 0 end | case when ('key' = any ($2)) and (s."key" is not null) then 262144 else 0 end | case when ('octets' = any ($2)) and (s."octets" is not null) then 524288 else 0 end | case when ('document' = any ($2)) and (s."document" is not null) then 1048576 else 0 end | case when ('level' = any ($2)) and (s."level" is not null) then 2097152 else 0 end)::bigint as "@mask 0"
                 , case
                     when null::text is not null then null::text
                     when s."code" is null then t.code
@@ -3133,7 +3140,7 @@ begin
         if problems is not null then
             raise exception using errcode = 'BDF01', message = 'a mass update would break a rule', detail = problems;
         end if;
-        perform bds_import."write_samples"(import.company_id, s."@ordinal", s."@ordinal", '{}', null);
+        perform bds_import."write_samples"(import.company_id, s."@ordinal", s."@ordinal", '{}', false);
     end loop;
 end
 
@@ -3143,6 +3150,7 @@ declare
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
         from unnest(array['code']) k where k = any ($2));
+    "@matches" bigint;
 begin
     -- new rows get their ids, in the order of the document, before they are written: references need them
     if sole is null then
@@ -3151,6 +3159,7 @@ begin
             coalesce(o.target, case when o.phase = 1 then nextval('data.samples_id_seq') end),
             o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind, o.key_code
         from (select * from bds_import."matched_samples"(import.company_id, $2, $3, $4) order by ordinal) o;
+        get diagnostics "@matches" = row_count;
     end if;
     if sole = 'code' then
         insert into pg_temp."map_samples"
@@ -3158,6 +3167,10 @@ begin
             coalesce(o.target, case when o.phase = 1 then nextval('data.samples_id_seq') end),
             o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind, o.key_code
         from (select * from bds_import."matched_samples_by_code"(import.company_id, $2, $3, $4) order by ordinal) o;
+        get diagnostics "@matches" = row_count;
+    end if;
+    if "@matches" > (select f.rows from pg_temp.feed_entities f where f.name = 'samples') then
+        perform bds_import."refuse_copies_samples"();
     end if;
     perform bds_feed.filled(import, 'map_samples');
     perform bds_import."check_keys_samples"(
@@ -3563,7 +3576,20 @@ begin
 end
 
 bds_import.refer_samples(bds.imports,text[]) returns void language plpgsql
+declare
+    "@lookups" bigint;
+    "@matches" bigint;
 begin
+end
+
+bds_import.refuse_copies_samples() returns void language plpgsql
+begin
+    insert into pg_temp.feed_errors (entity, ordinal, code, message)
+    select 'samples', m.ordinal, 'lookup_ambiguous', 'several rows have its unique value: the key was dropped from the table'
+    from pg_temp."map_samples" m group by m.ordinal having count(*) > 1;
+    delete from pg_temp."map_samples" m using pg_temp."map_samples" o where o.ordinal = m.ordinal and o.ctid < m.ctid;
+    update pg_temp."map_samples" m set failed = true, is_same = true  -- at once: no lookup may find it
+    from pg_temp.feed_errors e where e.entity = 'samples' and e.ordinal = m.ordinal and e.code = 'lookup_ambiguous';
 end
 
 bds_import.require_created_samples(text,bigint,bigint) returns void language plpgsql
@@ -3663,6 +3689,7 @@ begin
     )
     insert into pg_temp."diff_samples"
     select c."@ordinal", c.id, case c."@action" when 'create' then true when 'update' then false end
+        , c."@mask 0"
         , c.code
         , c.words
         , c.short
@@ -3696,7 +3723,7 @@ bds_import.undone_samples() returns TABLE(ordinal bigint, path text, record text
 select m.ordinal, 'samples/' || m.target, coalesce('code' || ':' || m.key_code, 'id:' || m.target)
 from pg_temp."map_samples" m
 
-bds_import.write_samples(text,bigint,bigint,text[],text[]) returns void language plpgsql
+bds_import.write_samples(text,bigint,bigint,text[],boolean) returns void language plpgsql
 declare
     "@creates" boolean := exists (select from pg_temp."diff_samples" d where d."@new");
     "@changes" boolean := exists (select from pg_temp."diff_samples" d where not d."@new");
@@ -3706,7 +3733,7 @@ begin
     if "@creates" and "@changes" and not "@apart" then
         merge into data.samples t
         using (
-            select d."@new", d.id
+            select d."@new", d.id, d."@mask 0"
                 , d.code as code
                 , d.words as words
                 , d.short as short
@@ -3733,33 +3760,33 @@ begin
             where d."@ordinal" between $2 and $3 and d."@new" is not null
         ) d
         on t.company_id = (select $1) and t.id = case when not d."@new" then d.id end
-        when matched then update set code = case when $5 is null or 'code' = any ($5) then d.code else t.code end,
-            words = case when $5 is null or 'words' = any ($5) then d.words else t.words end,
-            short = case when $5 is null or 'short' = any ($5) then d.short else t.short end,
-            padded = case when $5 is null or 'padded' = any ($5) then d.padded else t.padded end,
-            mood = case when $5 is null or 'mood' = any ($5) then d.mood else t.mood end,
-            feeling = case when $5 is null or 'feeling' = any ($5) then d.feeling else t.feeling end,
-            small = case when $5 is null or 'small' = any ($5) then d.small else t.small end,
-            whole = case when $5 is null or 'whole' = any ($5) then d.whole else t.whole end,
-            long = case when $5 is null or 'long' = any ($5) then d.long else t.long end,
-            amount = case when $5 is null or 'amount' = any ($5) then d.amount else t.amount end,
-            free = case when $5 is null or 'free' = any ($5) then d.free else t.free end,
-            single = case when $5 is null or 'single' = any ($5) then d.single else t.single end,
-            double = case when $5 is null or 'double' = any ($5) then d.double else t.double end,
-            flag = case when $5 is null or 'flag' = any ($5) then d.flag else t.flag end,
-            day = case when $5 is null or 'day' = any ($5) then d.day else t.day end,
-            clock = case when $5 is null or 'clock' = any ($5) then d.clock else t.clock end,
-            at = case when $5 is null or 'at' = any ($5) then d.at else t.at end,
-            span = case when $5 is null or 'span' = any ($5) then d.span else t.span end,
-            key = case when $5 is null or 'key' = any ($5) then d.key else t.key end,
-            octets = case when $5 is null or 'octets' = any ($5) then d.octets else t.octets end,
-            document = case when $5 is null or 'document' = any ($5) then d.document else t.document end,
-            level = case when $5 is null or 'level' = any ($5) then d.level else t.level end
+        when matched then update set code = case when d."@mask 0" & 1 <> 0 then d.code else t.code end,
+            words = case when d."@mask 0" & 2 <> 0 then d.words else t.words end,
+            short = case when d."@mask 0" & 4 <> 0 then d.short else t.short end,
+            padded = case when d."@mask 0" & 8 <> 0 then d.padded else t.padded end,
+            mood = case when d."@mask 0" & 16 <> 0 then d.mood else t.mood end,
+            feeling = case when d."@mask 0" & 32 <> 0 then d.feeling else t.feeling end,
+            small = case when d."@mask 0" & 64 <> 0 then d.small else t.small end,
+            whole = case when d."@mask 0" & 128 <> 0 then d.whole else t.whole end,
+            long = case when d."@mask 0" & 256 <> 0 then d.long else t.long end,
+            amount = case when d."@mask 0" & 512 <> 0 then d.amount else t.amount end,
+            free = case when d."@mask 0" & 1024 <> 0 then d.free else t.free end,
+            single = case when d."@mask 0" & 2048 <> 0 then d.single else t.single end,
+            double = case when d."@mask 0" & 4096 <> 0 then d.double else t.double end,
+            flag = case when d."@mask 0" & 8192 <> 0 then d.flag else t.flag end,
+            day = case when d."@mask 0" & 16384 <> 0 then d.day else t.day end,
+            clock = case when d."@mask 0" & 32768 <> 0 then d.clock else t.clock end,
+            at = case when d."@mask 0" & 65536 <> 0 then d.at else t.at end,
+            span = case when d."@mask 0" & 131072 <> 0 then d.span else t.span end,
+            key = case when d."@mask 0" & 262144 <> 0 then d.key else t.key end,
+            octets = case when d."@mask 0" & 524288 <> 0 then d.octets else t.octets end,
+            document = case when d."@mask 0" & 1048576 <> 0 then d.document else t.document end,
+            level = case when d."@mask 0" & 2097152 <> 0 then d.level else t.level end
         when not matched and d."@new" then
             insert (company_id, id, code, words, short, padded, mood, feeling, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level) overriding system value
             values ($1, d.id, d.code, d.words, d.short, d.padded, d.mood, d.feeling, d.small, d.whole, d.long, d.amount, d.free, d.single, d.double, d.flag, d.day, d.clock, d.at, d.span, d.key, d.octets, d.document, d.level);
         get diagnostics "@written" = row_count;
-        if $5 is null and "@written" < (
+        if not $5 and "@written" < (
             select count(*) from pg_temp."diff_samples" d where d."@ordinal" between $2 and $3 and d."@new" is not null
         ) then  -- an update may be left out, because a trigger has taken its change back
             perform bds_import."require_created_samples"($1, $2, $3);
@@ -3768,7 +3795,7 @@ begin
     if "@creates" and (not "@changes" or "@apart") then
         merge into data.samples t
         using (
-            select d."@new", d.id
+            select d."@new", d.id, d."@mask 0"
                 , d.code as code
                 , d.words as words
                 , d.short as short
@@ -3799,7 +3826,7 @@ begin
             insert (company_id, id, code, words, short, padded, mood, feeling, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level) overriding system value
             values ($1, d.id, d.code, d.words, d.short, d.padded, d.mood, d.feeling, d.small, d.whole, d.long, d.amount, d.free, d.single, d.double, d.flag, d.day, d.clock, d.at, d.span, d.key, d.octets, d.document, d.level);
         get diagnostics "@written" = row_count;
-        if $5 is null and "@written" < (
+        if not $5 and "@written" < (
             select count(*) from pg_temp."diff_samples" d where d."@ordinal" between $2 and $3 and d."@new"
         ) then  -- an update may be left out, because a trigger has taken its change back
             perform bds_import."require_created_samples"($1, $2, $3);
@@ -3808,7 +3835,7 @@ begin
     if "@changes" and (not "@creates" or "@apart") then
         merge into data.samples t
         using (
-            select d."@new", d.id
+            select d."@new", d.id, d."@mask 0"
                 , d.code as code
                 , d.words as words
                 , d.short as short
@@ -3835,28 +3862,28 @@ begin
             where d."@ordinal" between $2 and $3 and not d."@new"
         ) d
         on t.company_id = (select $1) and t.id = d.id
-        when matched then update set code = case when $5 is null or 'code' = any ($5) then d.code else t.code end,
-            words = case when $5 is null or 'words' = any ($5) then d.words else t.words end,
-            short = case when $5 is null or 'short' = any ($5) then d.short else t.short end,
-            padded = case when $5 is null or 'padded' = any ($5) then d.padded else t.padded end,
-            mood = case when $5 is null or 'mood' = any ($5) then d.mood else t.mood end,
-            feeling = case when $5 is null or 'feeling' = any ($5) then d.feeling else t.feeling end,
-            small = case when $5 is null or 'small' = any ($5) then d.small else t.small end,
-            whole = case when $5 is null or 'whole' = any ($5) then d.whole else t.whole end,
-            long = case when $5 is null or 'long' = any ($5) then d.long else t.long end,
-            amount = case when $5 is null or 'amount' = any ($5) then d.amount else t.amount end,
-            free = case when $5 is null or 'free' = any ($5) then d.free else t.free end,
-            single = case when $5 is null or 'single' = any ($5) then d.single else t.single end,
-            double = case when $5 is null or 'double' = any ($5) then d.double else t.double end,
-            flag = case when $5 is null or 'flag' = any ($5) then d.flag else t.flag end,
-            day = case when $5 is null or 'day' = any ($5) then d.day else t.day end,
-            clock = case when $5 is null or 'clock' = any ($5) then d.clock else t.clock end,
-            at = case when $5 is null or 'at' = any ($5) then d.at else t.at end,
-            span = case when $5 is null or 'span' = any ($5) then d.span else t.span end,
-            key = case when $5 is null or 'key' = any ($5) then d.key else t.key end,
-            octets = case when $5 is null or 'octets' = any ($5) then d.octets else t.octets end,
-            document = case when $5 is null or 'document' = any ($5) then d.document else t.document end,
-            level = case when $5 is null or 'level' = any ($5) then d.level else t.level end
+        when matched then update set code = case when d."@mask 0" & 1 <> 0 then d.code else t.code end,
+            words = case when d."@mask 0" & 2 <> 0 then d.words else t.words end,
+            short = case when d."@mask 0" & 4 <> 0 then d.short else t.short end,
+            padded = case when d."@mask 0" & 8 <> 0 then d.padded else t.padded end,
+            mood = case when d."@mask 0" & 16 <> 0 then d.mood else t.mood end,
+            feeling = case when d."@mask 0" & 32 <> 0 then d.feeling else t.feeling end,
+            small = case when d."@mask 0" & 64 <> 0 then d.small else t.small end,
+            whole = case when d."@mask 0" & 128 <> 0 then d.whole else t.whole end,
+            long = case when d."@mask 0" & 256 <> 0 then d.long else t.long end,
+            amount = case when d."@mask 0" & 512 <> 0 then d.amount else t.amount end,
+            free = case when d."@mask 0" & 1024 <> 0 then d.free else t.free end,
+            single = case when d."@mask 0" & 2048 <> 0 then d.single else t.single end,
+            double = case when d."@mask 0" & 4096 <> 0 then d.double else t.double end,
+            flag = case when d."@mask 0" & 8192 <> 0 then d.flag else t.flag end,
+            day = case when d."@mask 0" & 16384 <> 0 then d.day else t.day end,
+            clock = case when d."@mask 0" & 32768 <> 0 then d.clock else t.clock end,
+            at = case when d."@mask 0" & 65536 <> 0 then d.at else t.at end,
+            span = case when d."@mask 0" & 131072 <> 0 then d.span else t.span end,
+            key = case when d."@mask 0" & 262144 <> 0 then d.key else t.key end,
+            octets = case when d."@mask 0" & 524288 <> 0 then d.octets else t.octets end,
+            document = case when d."@mask 0" & 1048576 <> 0 then d.document else t.document end,
+            level = case when d."@mask 0" & 2097152 <> 0 then d.level else t.level end
 ;
     end if;
 end
