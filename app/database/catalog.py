@@ -32,12 +32,13 @@ class Field:
     description: str | None
     stored: str | None = None  # the type of its column, of bds_impl.types
     allowed: tuple[str, ...] | None = None  # the values of an enum
-    identifies: bool | None = None  # whether it names rows: unique and never null, at least now
+    identifies: bool | None = None  # whether it names rows: unique, never null, at least now, and not a reference
     ordinal: int = 0  # of its column in the table
 
     def __post_init__(self) -> None:
         if self.identifies is None:
-            object.__setattr__(self, "identifies", self.unique and self.required)
+            # the value of a reference is an id, which another company does not have
+            object.__setattr__(self, "identifies", self.unique and self.required and self.reference is None)
         if self.allowed is not None:
             object.__setattr__(self, "allowed", tuple(self.allowed))
 
@@ -113,7 +114,7 @@ class Entity:
 
     @property
     def identifying_field(self) -> Field | None:
-        """The field by which other records refer to a row: the first unique and required one, None if only the id is."""
+        """The field by which other records refer to a row: the first that identifies, None if only the id does."""
         return next((f for f in self.fields.values() if f.identifies), None)
 
 

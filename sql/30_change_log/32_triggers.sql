@@ -63,6 +63,22 @@ comment on function bds_change_log.has_turn(text) is
     'A condition on a row: it belongs to the named company or, if none is named, to one whose turn the transaction has. False or '
     'null if not';
 
+create function bds_change_log.count_unchanged(depth int)
+    returns void
+    language plpgsql
+as $$
+declare
+    counted constant text := current_setting('bds.unchanged', true);
+begin
+    if counted ^@ (depth || ':') then
+        perform set_config('bds.unchanged', depth || ':' || substr(counted, strpos(counted, ':') + 1)::bigint + 1, true);
+    end if;
+end
+$$;
+comment on function bds_change_log.count_unchanged(int) is
+    'Counts an update without a change in bds.unchanged, depth:number, for a statement whose triggers have this depth: it then '
+    'knows that no trigger of the owner has left the row out';
+
 create function bds_change_log.make_row_function(this bds.entities)
     returns void
     language plpgsql
@@ -96,6 +112,7 @@ begin
                 or pg_trigger_depth() < 2
             )
         then
+            perform bds_change_log.count_unchanged(pg_trigger_depth());
             return null;
         elsif is_moved then
             raise exception using errcode = 'BD004', message = 'the company_id and the id of a row cannot be changed';

@@ -114,6 +114,7 @@ ordered as (
             select v.target from bds_feed.navigations() v where v.entity = e.name and (v.child or not v.many) group by v.target
         ) as beside,
         array_prepend('id', i.keys) as kinds, i.keys <> '{}' as has_keys,
+        i.keys = '{}' or n.parent is not null and not i.always as is_linked,
         exists (select from bds_feed.navigations() v where v.entity = e.name and v.child) as children
     from bds.entities e
     join nested n on n.name = e.name
@@ -121,7 +122,10 @@ ordered as (
     join bds.entities r on r.name = u.name
     join ranked k on k.name = u.name
     cross join lateral (
-        select array(select c.name from bds.import_columns c where c.entity = e.name and c.is_unique order by c.ordinal) as keys) i
+        select array_remove(array_agg(c.name order by c.ordinal), null) as keys,
+            coalesce(bool_or(c.required or c.is_parent), false) as always
+        from (select) as one left join bds.import_columns c on c.entity = e.name and c.is_unique
+    ) i
     where exists (select from pg_class c where c.oid = e.table_name)
 )
 select e.*, array(
@@ -143,6 +147,8 @@ comment on column bds_feed.entities.table_name is 'The table';
 comment on column bds_feed.entities.beside is 'Entities whose map_ its statements read';
 comment on column bds_feed.entities.kinds is 'The kinds of lookup that name its rows: id and unique fields';
 comment on column bds_feed.entities.has_keys is 'Whether it has a unique field, which identifies its rows';
+comment on column bds_feed.entities.is_linked is
+    'Whether there may be records and rows without a value in any unique field: records are linked to rows of their parent';
 comment on column bds_feed.entities.children is 'Whether others are nested in it';
 comment on column bds_feed.entities.waits is
     'Entities of a circle that are written later: references to their new rows are null at first';

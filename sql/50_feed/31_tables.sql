@@ -35,13 +35,12 @@ is_new boolean, is_ambiguous boolean,
 is_same boolean,  -- changes nothing
 failed boolean,
 id text {storage}, id_kind text {storage}  -- the record's own lookup
-{if has_keys}
 {each keys}
 , {key:I} {type} {storage}
 {end keys}
-{else has_keys}
-, home bigint, shape bigint  -- the parent's row, a bit for each field given
-{end has_keys}$sql$),
+{if linked}
+, home bigint, shape bigint  -- of an item the parent's row, a bit for each field given
+{end linked}$sql$),
 
 ('diff_{entity}', null, 'a table',
 'the rows to be written: every column as it is to become, and in masks a bit for each that is written to a stored row', $sql$

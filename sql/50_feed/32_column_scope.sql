@@ -12,8 +12,10 @@
 --     expected     a number that fits numeric(19,4)  in errors
 --     value        case when VALID then s.price::numeric(19,4) end
 --     named        the same of l.value               the value that a lookup names
+--     own          the same as value                 of a unique field; of a reference the id that its lookup has found
 --     cleared      (null)::numeric(19,4)             what null makes of it: the default of a column that is required
 --     is_constant  true                              cleared is the same at any time
+--     is_fallible  false                             it may raise an error
 --     gives        'price' = any ($2)                some record has it
 --     stored       t.price                           of an enum t.mood::text, as temporary tables have it; found: "by_price".price
 --     written      case when s.price is null then t.price when s.price = e'\x01' then null else ... end    what is to be stored
@@ -34,6 +36,7 @@
 --
 --     ref          products_category                 part of names; kinds, known: {id,code}, id:..., code:... for errors
 --     target       categories                        target_table: data.categories; lookup_kinds: how each kind of lookup is read
+--     kind_of      bds_feed.lookup_kind(r.lookup)    the kind of a lookup r.lookup
 
 create function bds_feed.present(c bds.import_columns, of_row text)
     returns text
@@ -136,7 +139,9 @@ as $$
         when c.target is not null then
             bds_impl.fill(
                 $sql$case when {given} is null then {otherwise} when {given} <> e'\x01' then {ref:I}.id end$sql$,
-                'given', r.given, 'otherwise', otherwise, 'ref', 'ref_' || c.name
+                'given', r.given, 'ref', 'ref_' || c.name,
+                -- a record's own lookup may name it
+                'otherwise', case when c.is_unique then format('coalesce(%s, %s)', key, otherwise) else otherwise end
             )
         when c.is_unique then
             bds_impl.fill(
@@ -159,6 +164,22 @@ comment on function bds_feed.written_value(bds.import_columns, text, text) is
     'SQL for the value of a column in a staged row s; otherwise: the value if the row has none; key: the unique value if it is '
     'known';
 
+create function bds_feed.kind_of(entity_name text, lookup text)
+    returns text
+    language sql
+    stable
+as $$
+    select coalesce(
+        '(select case k.kind ' || string_agg(format('when %L then %L', f.name, f.reference), ' ' order by f.ordinal)
+            || format(' else k.kind end from (select bds_feed.lookup_kind(%s)) as k (kind))', lookup),
+        format('bds_feed.lookup_kind(%s)', lookup)
+    )
+    from bds.import_columns c join bds.fields f on f.entity = c.entity and f.column_name = c.column_name
+    where c.entity = entity_name and c.is_unique and c.target is not null;
+$$;
+comment on function bds_feed.kind_of(text, text) is
+    'SQL for the kind of a lookup, given as SQL, of an entity: of a unique reference its name, also for the name of its field';
+
 create function bds_feed.target_scope(c bds.import_columns)
     returns jsonb
     language sql
@@ -167,7 +188,8 @@ as $$
     select jsonb_build_object(
         -- part of names, which PostgreSQL cuts at 63 bytes, after a prefix such as lookup_
         'ref', case when octet_length(n.name) <= 45 then n.name else left(n.name, 12) || '_' || md5(n.name) end,
-        'target', c.target, 'target_table', e.table_name::text,
+        'target', c.target, 'target_table', e.table_name::text, 'kind_of', bds_feed.kind_of(c.target, 'r.lookup'),
+        'own', format(case when c.is_parent then 'coalesce(container.target, %I.id)' else '%I.id' end, 'own_' || c.name),
         'kinds', (e.kinds)::text, 'known', array_to_string(e.kinds, ':..., ') || ':...', 'lookup_kinds', (
             select jsonb_agg(jsonb_build_object(
                 'kind', k.kind, 'holds', case when u.name is null then '"old_id".id'
@@ -273,7 +295,9 @@ create function bds_feed.default_scope(c bds.import_columns, this bds_feed.entit
     language sql
     stable
     return jsonb_build_object('required', (c).required, 'default', bds_feed.default_of(c), 'is_fixed', (
-        select a.attidentity = 'a' from pg_attribute a where a.attrelid = (this).table_name and a.attname = (c).column_name));
+        select a.attidentity = 'a' from pg_attribute a where a.attrelid = (this).table_name and a.attname = (c).column_name),
+        -- a literal raises no error
+        'is_fallible', (c).required and (c).default_expression !~ '^([0-9.]+|true|false|''[^'']*''::[a-z ]+)$');
 comment on function bds_feed.default_scope(bds.import_columns, bds_feed.entities) is
     'The holes of templates for what a row gets without a value';
 
@@ -286,7 +310,7 @@ as $$
         'name', c.name, 'field', (select f.name from bds.fields f where f.entity = c.entity and f.column_name = c.column_name),
         'column', c.column_name, 'type', c.base_type, 'n', n, 'flag', 1::bigint << (least(n, 63) - 1)::int,
         'key', 'key_' || c.name, 'unique', c.is_unique, 'is_parent', c.is_parent, 'expected', r.expected,
-        'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named,
+        'given', r.given, 'valid', r.valid, 'value', r.value, 'named', r.named, 'own', r.value,
         'cleared', format('(%s)::%s', r.cleared, c.base_type), 'typed', bds_feed.typed(c),
         'sound', bds_impl.fill($sql$({given} is null or {given} = e'\x01' or {valid})$sql$, 'given', r.given, 'valid', r.valid),
         'is_constant', r.cleared !~ '[[:alnum:]_][(]',  -- a function may return another value at another time

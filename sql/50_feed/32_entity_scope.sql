@@ -11,7 +11,7 @@ create function bds_feed.parent_scope(this bds_feed.entities, upward jsonb)
             select h.collection || '@present' from bds_feed.children_of(this.parent) h where h.target = this.name limit 1
         ),
         'parent_later', case
-            when this.parent = this.name or not (select p.has_keys from bds_feed.entities p where p.name = this.parent)
+            when this.parent = this.name or (select p.is_linked from bds_feed.entities p where p.name = this.parent)
                 then format('%L = any (members)', this.parent)
             else 'false'
         end,
@@ -20,6 +20,40 @@ create function bds_feed.parent_scope(this bds_feed.entities, upward jsonb)
     );
 comment on function bds_feed.parent_scope(bds_feed.entities, jsonb) is
     'The holes of templates for the parent of an entity; upward: the columns that refer to it, null if there are none';
+
+create function bds_feed.matching_scope(this bds_feed.entities, keys jsonb, upward jsonb)
+    returns jsonb
+    language sql
+    stable
+as $$
+    select jsonb_build_object(
+        'has_keys', this.has_keys, 'linked', this.is_linked, 'linked_keys', this.is_linked and this.has_keys,
+        'matched_early', this.has_keys and not u.is_late, 'matched_late', this.has_keys and u.is_late,
+        'kind_of_id', bds_feed.kind_of(this.name, 's."@id"'),
+        'container_join', case
+            when u.is_unique then format('left join pg_temp.%I container on container.ordinal = s."@parent"', 'map_' || u.target)
+            else ''
+        end,
+        -- a delete uses only what identifies the row; without a unique field all fields identify it
+        'only_identifies', format($sql$(s."@operation" is not distinct from 'delete'%s)$sql$,
+            case when not this.has_keys then ' and coalesce(s."@id", s."@where") is not null' end),
+        -- what an upsert names no row with
+        'unnamed', (
+            select format($sql$(s."@id" is null and s."@where" is null and coalesce(s."@operation", 'upsert') = 'upsert'%s)$sql$,
+                string_agg(format($sql$ and coalesce(%1$s, e'\x01') = e'\x01'$sql$, k ->> 'given'), ''))
+            from jsonb_array_elements(keys) k
+        )
+    )
+    from (
+        -- a row of a parent that is linked is known only then
+        select p.is_unique, p.target,
+            p.is_unique and p.target <> this.name and coalesce(
+                (select e.is_linked from bds_feed.entities e where e.name = p.target), false) as is_late
+        from (select coalesce((upward -> 'unique')::boolean, false), upward ->> 'target') as p (is_unique, target)
+    ) u;
+$$;
+comment on function bds_feed.matching_scope(bds_feed.entities, jsonb, jsonb) is
+    'The holes of templates for how the rows of records are found; keys: the unique columns, upward: the reference to the parent';
 
 create function bds_feed.rules_of(this bds_feed.entities)
     returns jsonb
@@ -104,15 +138,32 @@ create function bds_feed.writes()
 comment on function bds_feed.writes() is
     'The holes of templates for a MERGE: what it does, when it is needed, its rows, and the stored rows that match them';
 
+create function bds_feed.child_scopes(entity text)
+    returns jsonb
+    language sql
+    stable
+as $$
+    select jsonb_agg(jsonb_build_object(
+        'child', h.target, 'collection', h.collection, 'whole', h.collection || '@present',
+        'table', h.table_name::text, 'column', h.column_name
+    ))
+    from bds_feed.children_of(entity) h;
+$$;
+comment on function bds_feed.child_scopes(text) is
+    'The holes of templates for each child collection of an entity, null if it has none';
+
 create function bds_feed.scope_of(this bds_feed.entities)
     returns jsonb
     language sql
     stable
 as $$
     with c as materialized (
-        select c.*, bds_feed.column_scope(c, row_number() over (partition by c.is_parent order by c.ordinal), this)
+        -- a unique field of a linked row is null
+        select c.*, l.is_link, bds_feed.column_scope(c, row_number() over (partition by l.is_link order by c.ordinal), this)
             || bds_feed.mask_scope(row_number() over (order by c.ordinal) - 1) as s
-        from bds.import_columns c where c.entity = this.name
+        from bds.import_columns c
+        cross join lateral (select not (c.is_parent or c.is_unique and this.is_linked)) as l (is_link)
+        where c.entity = this.name
     ),
     sets as (
         select jsonb_agg(c.s order by c.ordinal) as columns,
@@ -121,12 +172,14 @@ as $$
             jsonb_agg(c.s order by c.ordinal) filter (where c.s -> 'is_altered' = 'true') as altered,
             jsonb_agg(c.s order by c.ordinal) filter (where c.required) as required,
             jsonb_agg(c.s order by c.ordinal) filter (where c.default_expression is not null) as defaulted,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.s -> 'is_fallible' = 'true') as fallible,
             jsonb_agg(c.s order by c.ordinal) filter (where c.s -> 'is_fixed' = 'true') as fixed,
             jsonb_agg(c.s order by c.ordinal) filter (where c.s -> 'is_fixed' <> 'true') as changeable,
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique) as keys,
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique and c.sql_type <> 'text') as checked_keys,
-            jsonb_agg(c.s order by c.ordinal) filter (where not c.is_parent) as links,
-            jsonb_agg(c.s order by c.ordinal) filter (where not c.is_parent and c.s -> 'tells' = 'true') as telling,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.is_unique and c.target is not null) as key_references,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.is_link) as links,
+            jsonb_agg(c.s order by c.ordinal) filter (where c.is_link and c.s -> 'tells' = 'true') as telling,
             jsonb_agg(c.s order by c.ordinal) filter (where c.is_parent) as upward,
             jsonb_agg(c.s order by c.ordinal) filter (where c.target is null and c.sql_type <> 'text') as checked,
             jsonb_agg(c.s order by c.ordinal) filter (where c.required and c.default_expression is null) as needed,
@@ -144,24 +197,15 @@ as $$
     select to_jsonb(sets) || jsonb_build_object(
         'entity', this.name, 'collection', (select e.collection from bds.entities e where e.name = this.name),
         'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
-        'has_keys', this.has_keys, 'linked', not this.has_keys,
         'refers_inside', coalesce((
             select string_agg(format('%L = any (members) and %L = any (looked.columns)', c.target, c.name), ' or ' order by ordinal)
             from c where c.target is not null), 'false'),
         'kinds', this.kinds::text, 'known', array_to_string(this.kinds, ':..., ') || ':...',
         'any_kind', array_to_string(this.kinds, ' or '), 'storage', '{storage}',  -- filled when the table is made
-        -- a delete uses only what identifies the row; without a unique field all fields identify it
-        'only_identifies', format($sql$(s."@operation" is not distinct from 'delete'%s)$sql$,
-            case when not this.has_keys then ' and coalesce(s."@id", s."@where") is not null' end),
-        'children', (
-            select jsonb_agg(jsonb_build_object(
-                'child', h.target, 'collection', h.collection, 'whole', h.collection || '@present',
-                'table', h.table_name::text, 'column', h.column_name
-            ))
-            from bds_feed.children_of(this.name) h
-        ),
+        'children', bds_feed.child_scopes(this.name),
         'rules', bds_feed.rules_of(this), 'writes', bds_feed.writes()
-    ) || bds_feed.parent_scope(this, sets.upward) || bds_feed.mask_scopes(sets.columns, this)
+    ) || bds_feed.parent_scope(this, sets.upward) || bds_feed.matching_scope(this, sets.keys, sets.upward -> 0)
+        || bds_feed.mask_scopes(sets.columns, this)
     from sets;
 $$;
 comment on function bds_feed.scope_of(bds_feed.entities) is 'The holes of templates for an entity';

@@ -73,16 +73,23 @@ begin
     where f.name = '{entity}';
 end$sql$),
 
-('refer_{entity}(import bds.imports, given text[])', null, 'void',
-'finds the row of each distinct lookup, in the document and in the database', $sql$
+('refer_{entity}(import bds.imports, given text[], is_early boolean)', null, 'void',
+'finds the row of each distinct lookup, in the document and in the database; if is_early, of unique references those known by now',
+$sql$
 declare
     "@lookups" bigint;
     "@matches" bigint;
 begin
     {each references}
-    if {name:L} = any ($2) then
+    if {name:L} = any ($2){if unique}{else unique} and not $3{end unique} then
+        {if unique}
+        if exists (select from pg_temp."lookup_{ref}") then  -- of the early ones
+            delete from pg_temp."lookup_{ref}";
+            delete from pg_temp."ref_{ref}";
+        end if;
+        {end unique}
         insert into pg_temp."lookup_{ref}"
-        select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
+        select r.lookup, {kind_of}, bds_feed.lookup_value(r.lookup)
         from (select distinct {given} as lookup from pg_temp."staged_{entity}" s where {given} <> e'\x01') r;
         get diagnostics "@lookups" = row_count;
         perform bds_feed.filled(import, 'lookup_{ref}');
@@ -93,7 +100,7 @@ begin
             perform bds_import."refuse_choices_{ref}"();
         end if;
         perform bds_feed.filled(import, 'ref_{ref}');
-        if exists (select from pg_temp."ref_{ref}" r where r.id is null) then
+        if {if unique}not $3 and {end unique}exists (select from pg_temp."ref_{ref}" r where r.id is null) then
             insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
             select '{entity}', s."@ordinal", {name:L}, e.code, e.message
             from pg_temp."ref_{ref}" r
@@ -110,7 +117,7 @@ begin
                 union all
                 select 'invalid_value', format('expected a lookup ({known}), got %L', g.lookup) where r.kind <> all ({kinds:L})
             ) as e (code, message)
-            where r.id is null and not {only_identifies};
+            where r.id is null and ({if unique}e.code = 'invalid_value' or {end unique}not {only_identifies});
         end if;
     end if;
     {end references}

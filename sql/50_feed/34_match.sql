@@ -7,16 +7,23 @@ declare
     -- the identifying field of the document, if there is only one: then no record is ambiguous
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
-        from unnest(array[{each keys|, }'{name}'{end keys}]) k where k = any ($2));
+        from unnest(array[{each keys|, }'{name}'{end keys}]) k
+        where k = any ($2){each upward} or k = '{name}'{end upward});
     "@matches" bigint;
 begin
     -- new rows get their ids, in the order of the document, before they are written: references need them
+    {if fallible}
+    loop begin
+    {end fallible}
     {each ways}
     if {if sole}sole = '{sole}'{else sole}sole is null{end sole} then
         insert into pg_temp."map_{entity}"
         select o.ordinal, o.parent, o.position, o.phase, o.operation,
             coalesce(o.target, case when o.phase = 1 then nextval('{sequence}') end),
             o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind{each keys}, o.{key:I}{end keys}
+            {if linked_keys}
+            , o.home, o.shape
+            {end linked_keys}
         from (select * from bds_import."matched_{entity}{by}"(import.company_id, $2, $3, $4) order by ordinal) o;
         get diagnostics "@matches" = row_count;
     end if;
@@ -24,6 +31,14 @@ begin
     if "@matches" > (select f.rows from pg_temp.feed_entities f where f.name = '{entity}') then
         perform bds_import."refuse_copies_{entity}"();
     end if;
+    {if fallible}
+        exit;
+    exception when others then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) or not bds_import."fail_cleared_{entity}"(import) then
+            raise;
+        end if;
+    end; end loop;
+    {end fallible}
     perform bds_feed.filled(import, 'map_{entity}');
     perform bds_import."check_keys_{entity}"(
         import, $2, sole is not null, exists (select from pg_temp."map_{entity}" m where m.is_new and m.phase = 1));
@@ -38,7 +53,7 @@ select s."@ordinal", s."@parent", coalesce(s."@position", s."@ordinal"), s."@pha
         and (not ({gives}) or {is_stored})
         {end compared}
     else false end,
-    false, s."@id", s."@kind"{each keys}, m.{key:I}{end keys}
+    false, s."@id", s."@kind"{each keys}, m.{key:I}{end keys}{if linked_keys}, null::bigint, null::bigint{end linked_keys}
 from (
     select s.*, case when s."@operation" = 'delete' then 3 when s."@where" is not null then 2 else 1 end as "@phase",
         l.kind as "@kind", case when '@id' = any ($2) then bds_feed.lookup_id(s."@id") end as "@find_id"
@@ -50,15 +65,18 @@ from (
         end as "@key_{name}"
         , o."{name}" as "@find_{name}"
         {end keys}
-    from pg_temp."staged_{entity}" s
-    cross join lateral (select case when '@id' = any ($2) then bds_feed.lookup_kind(s."@id") end,
+    from pg_temp."staged_{entity}" s {container_join}
+    {each key_references}
+    left join pg_temp."ref_{ref}" "own_{name}" on '{name}' = any ($2) and "own_{name}".lookup = {given}
+    {end key_references}
+    cross join lateral (select case when '@id' = any ($2) then {kind_of_id} end,
         case when '@id' = any ($2) then bds_feed.lookup_value(s."@id") end) as l (kind, value)
     -- the unique fields of a mass update are values to write
-    left join lateral (select {each keys|, }{value} as "{name}"{end keys}) as n on s."@where" is null
+    left join lateral (select {each keys|, }{own} as "{name}"{end keys}) as n on s."@where" is null
     cross join lateral (
         select {each keys|, }case when s."@id" is null then n."{name}" when l.kind = '{name}' then {named} end as "{name}"{end keys}
     ) as o
-    offset 0
+    {if linked_keys}where not {unnamed}{end linked_keys} offset 0  -- the others are linked
 ) s
 {if sole}
 left join {table} t on t.company_id = (select $1) and {stored} = s."@find_{sole}"

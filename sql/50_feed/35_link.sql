@@ -1,4 +1,5 @@
--- Record linkage: the stored row of each staged item without a unique field.
+-- Record linkage: the stored row of each staged item without a unique field, or with null in all of them, among the rows that
+-- have none either.
 --
 -- Fellegi and Sunter, within one parent and one to one, in three steps:
 --     order    the n-th item of a parent and its n-th row are linked if they agree in all fields of the item, as in a document
@@ -18,19 +19,33 @@
 insert into bds_feed.templates (signature, of, result, purpose, body) values
 ('link_{entity}(import bds.imports, given text[], is_valid boolean)', 'linked', 'void', 'maps items to stored rows', $sql$
 begin
+    {if fallible}
+    loop begin
+    {end fallible}
     if '@id' = any ($2) then
         perform bds_import."link_named_{entity}"(import);
     end if;
     insert into pg_temp."map_{entity}" select * from bds_import."in_order_{entity}"(import.company_id, $2, $3);
     perform bds_feed.filled(import, 'map_{entity}');
+    {if has_keys}
+    {else has_keys}
     if '@id' = any ($2) then
         perform bds_import."check_keys_{entity}"(import, $2, false, false);
     end if;
+    {end has_keys}
     if exists (select from pg_temp."map_{entity}" m where m.is_new and m.home is not null) then
         perform bds_import."link_equals_{entity}"(import, $2, $3);
         update pg_temp."map_{entity}" m set target = i.target, is_new = i.target is null, is_same = false
         from pg_temp."item_{entity}" i where i.ordinal = m.ordinal and i.target is distinct from m.target;
     end if;
+    {if fallible}
+        exit;
+    exception when others then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) or not bds_import."fail_cleared_{entity}"(import) then
+            raise;
+        end if;
+    end; end loop;
+    {end fallible}
     update pg_temp."map_{entity}" m set target = n.id  -- ids follow the document
     from (
         select o.ordinal, nextval('{sequence}') as id
@@ -44,8 +59,9 @@ end$sql$),
 select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
     case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
     coalesce(n.id, r.id, i."@id of new"), n.id is null and r.id is null and i."@where" is null, false,
-    r.id is not null and i."@operation" is distinct from 'delete', false, i."@id", bds_feed.lookup_kind(i."@id"),
-    i."@home", 0::bigint{each links} | case when i."{name}" is null then 0 else {flag} end{end links}
+    r.id is not null and i."@operation" is distinct from 'delete', false, i."@id", bds_feed.lookup_kind(i."@id")
+    {each keys}, null::{type}{end keys}
+    , i."@home", 0::bigint{each links} | case when i."{name}" is null then 0 else {flag} end{end links}
 from (
     -- an item of a new parent is new and gets its id here, in the order of the document
     select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@nth",
@@ -69,6 +85,9 @@ from (
     cross join lateral (
         select case when s."@id" is null and s."@where" is null and s."@operation" is distinct from 'create' then u.id end as id
     ) h
+    {if has_keys}
+    where {unnamed}
+    {end has_keys}
 ) i
 left join (
     select t.*, row_number() over (partition by t.{parent_column:I} order by t.id) as "@nth"
@@ -85,7 +104,7 @@ left join (
         {end parent}
     ) h
     join {table} t on t.company_id = (select $1) and t.{parent_column:I} = h.id
-    where not exists (select from pg_temp."named_{entity}" n where n.id = t.id)
+    where not exists (select from pg_temp."named_{entity}" n where n.id = t.id){each keys} and t.{column:I} is null{end keys}
 -- + 0: both sides are sorted by parent, and a merge would compare each item of a parent with all of its rows
 ) r on r.{parent_column:I} + 0 = i."@home" and r."@nth" = i."@nth"
     {each links}
@@ -147,7 +166,7 @@ begin
     from pg_temp."home_{entity}" h
     join {table} t on t.company_id = (select import.company_id) and t.{parent_column:I} = h.id
     left join pg_temp."map_{entity}" m on m.target = t.id
-    where (m.target is null or h.is_whole)
+    where (m.target is null or h.is_whole){each keys} and t.{column:I} is null{end keys}
         and not exists (select from pg_temp."named_{entity}" n where n.id = t.id)
         and not exists (select from pg_temp."row_{entity}" r where r.id = t.id);
     perform bds_feed.filled(import, 'row_{entity}');

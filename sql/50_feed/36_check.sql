@@ -23,7 +23,8 @@ begin
     select '{entity}', m.ordinal, v.field, v.code, v.message
     from pg_temp."map_{entity}" m join pg_temp."staged_{entity}" s on s."@ordinal" = m.ordinal
     cross join lateral (
-        select coalesce(s."@id"{each keys}, '{name}:' || nullif({given}, e'\x01'){end keys}{if linked}, 'like it'{end linked}),
+        select coalesce(s."@id"{each keys}, '{name}:' || nullif({given}, e'\x01'){end keys}
+                {if has_keys}{else has_keys}, 'like it'{end has_keys}),
             coalesce(s."@id", s."@where"{each keys}, {given}{end keys})
     ) as n (lookup, identity)
     cross join lateral (values

@@ -15,13 +15,17 @@ begin
     end if;
     outside := not ({refers_inside});
     if outside then
-        perform bds_import."refer_{entity}"(import, looked.columns);
+        perform bds_import."refer_{entity}"(import, looked.columns, false);
+    {if key_references}
+    else
+        perform bds_import."refer_{entity}"(import, looked.columns, true);
+    {end key_references}
     end if;
-    {if has_keys}
+    {if matched_early}
     -- whether a row has moved to another parent can be compared only when the parent's rows are mapped
     perform bds_import."match_{entity}"(import, looked.columns, looked.is_valid, outside and not ({parent_later}));
     perform bds_import."check_{entity}"(looked.columns);
-    {end has_keys}
+    {end matched_early}
     perform bds_feed.show_progress(import, 'comparing', '{entity}', 1);
 end$sql$),
 
@@ -32,8 +36,12 @@ declare
 begin
     select * into looked from pg_temp.feed_entities f where f.name = '{entity}';
     if {refers_inside} then
-        perform bds_import."refer_{entity}"(import, looked.columns);
+        perform bds_import."refer_{entity}"(import, looked.columns, false);
     end if;
+    {if matched_late}
+    perform bds_import."match_{entity}"(import, looked.columns, looked.is_valid, true);
+    perform bds_import."check_{entity}"(looked.columns);
+    {end matched_late}
     {if linked}
     perform bds_import."link_{entity}"(import, looked.columns, looked.is_valid);
     perform bds_import."check_{entity}"(looked.columns);
@@ -78,9 +86,36 @@ begin
             returning m.ordinal
         )
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        select '{entity}', u.ordinal, '{name}', 'invalid_value', 'the default of {name} raises an error' from used u;
+        select '{entity}', u.ordinal, '{name}', 'invalid_value', 'the default of {name} raises an error' from used u
+        where not exists (
+            select from pg_temp.feed_errors e where e.entity = '{entity}' and e.ordinal = u.ordinal and e.field = '{name}');
     end;
     {end defaulted}
+end$sql$),
+
+('fail_cleared_{entity}(import bds.imports)', 'fallible', 'boolean',
+'fails the records that set a field to a default which raises, and takes the field out of them; whether there are any', $sql$
+declare
+    found_any boolean := false;
+begin
+    {each fallible}
+    begin
+        perform {default};
+    exception when others then
+        if not bds_feed.is_fault_of_rows(import, sqlstate) then
+            raise;
+        end if;
+        with cleared as (
+            update pg_temp."staged_{entity}" s set {name:I} = null
+            where {given} = e'\x01' and s."@where" is null and not {only_identifies}
+            returning s."@ordinal" as ordinal
+        )
+        insert into pg_temp.feed_errors (entity, ordinal, field, code, message, is_kept)
+        select '{entity}', c.ordinal, '{name}', 'invalid_value', 'the default of {name} raises an error', true from cleared c;
+        found_any := found_any or found;
+    end;
+    {end fallible}
+    return found_any;
 end$sql$),
 
 ('differing_{entity}(company text, given text[], is_valid boolean)', null, 'diff_{entity}',
@@ -126,7 +161,9 @@ declare
     "@changes" boolean := exists (select from pg_temp."diff_{entity}" d where not d."@new");
     "@apart"   boolean := false;
     "@written" bigint;
+    "@outer"   text := coalesce(current_setting('bds.unchanged', true), '');  -- of the statement that has fired this one
 begin
+    perform set_config('bds.unchanged', pg_trigger_depth() + 1 || ':0', true);
     {each inside}
     "@apart" := "@apart" or "@creates" and "@changes" and exists (
         select from pg_temp."diff_{entity}" d join pg_temp."diff_{entity}" n on n."@new" and n.id = d.{column:I}
@@ -152,16 +189,35 @@ begin
         when not matched and d."@new" then
             insert (company_id, id{each columns}, {column:I}{end columns}) overriding system value
             values ($1, d.id{each columns}, d.{column:I}{end columns}){end creates};
-        {if creates}
         get diagnostics "@written" = row_count;
-        if not $5 and "@written" < (
+        -- an update is left out, too, if a trigger of the owner has taken its change back
+        if not $5 and "@written" + split_part(current_setting('bds.unchanged'), ':', 2)::bigint < (
             select count(*) from pg_temp."diff_{entity}" d where d."@ordinal" between $2 and $3 and {chosen}
-        ) then  -- an update may be left out, because a trigger has taken its change back
+        ) then
+            {if creates}
             perform bds_import."require_created_{entity}"($1, $2, $3);
+            {end creates}
+            {if changes}
+            perform bds_import."refuse_change_{entity}"($2, $3);
+            {end changes}
         end if;
-        {end creates}
     end if;
     {end writes}
+    perform set_config('bds.unchanged', "@outer", true);
+end$sql$),
+
+('refuse_change_{entity}(first bigint, last bigint)', null, 'void',
+'raises BDF01 with the record from $1 to $2 whose row a trigger of the owner does not let change; 27000 if it is one of several',
+$sql$
+declare
+    ordinals bigint[] := array(
+        select distinct d."@ordinal" from pg_temp."diff_{entity}" d where not d."@new" and d."@ordinal" between $1 and $2);
+begin
+    raise exception using
+        errcode = case cardinality(ordinals) when 1 then 'BDF01' else '27000' end, message = 'a trigger leaves rows out',
+        detail = jsonb_build_array(jsonb_build_object(
+            'entity', '{entity}', 'ordinal', ordinals[1], 'code', 'invalid_value',
+            'message', 'a trigger keeps the row from being changed'));
 end$sql$),
 
 ('resume_later_{entity}()', 'waits', 'void',

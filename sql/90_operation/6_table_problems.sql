@@ -223,6 +223,26 @@ comment on function bds_operation.lagging_sequences() is
     'Problems of sequences that will give values which rows have already, as after logical replication or a restore of rows alone, '
     'or that have none left';
 
+create function bds_operation.closed_sequences()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+as $$
+    -- who else may use such a sequence is its owner's affair
+    select 'altered rights', e.name, s.name::text, d.detail, d.mend
+    from bds.entities e
+    cross join lateral bds_registry.other_sequences(e.table_name) s (name)
+    cross join lateral (
+        select jsonb_object_agg(r.name, '["usage"]'::jsonb),
+            jsonb_object_agg(r.name, '["usage"]'::jsonb) filter (where has_sequence_privilege(r.name, s.name, 'usage'))
+        from (values ('bds_writer'), ('bds_operator')) as r (name)
+    ) as p (needed, present)
+    cross join lateral bds_impl.rights_differ('on sequence ' || s.name, p.needed, coalesce(p.present, '{}')) d
+    where d.detail is not null;
+$$;
+comment on function bds_operation.closed_sequences() is
+    'Problems of sequences that identity columns and defaults use, beside those of ids: a role that writes rows may not use one';
+
 create or replace function bds_service.table_problems()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
@@ -256,6 +276,8 @@ as $$
     select * from bds_operation.other_rights()
     union all
     select * from bds_operation.invalid_objects()
+    union all
+    select * from bds_operation.closed_sequences()
     union all
     select * from bds_operation.lagging_sequences();
 $$;

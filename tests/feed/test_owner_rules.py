@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -45,7 +47,9 @@ create table data.closed ({ROW}, code text not null, s int not null default data
 create function data.bad() returns int language plpgsql as 'begin return 1 / 0; end';
 create table data.broken ({ROW}, code text not null, s int not null default data.bad(), unique (company_id, code));
 create table data.borrowing ({ROW}, code text not null, a bigint not null default nextval('data.shops_id_seq'), unique (company_id, code));
-select bds.register('data.borrowing');
+create table data.frail ({ROW}, shop_id bigint not null, s int not null default data.bad(), note text,
+    foreign key (company_id, shop_id) references data.shops (company_id, id) on delete cascade);
+select bds.register('data.borrowing'), bds.register('data.frail', parent => 'shop_id');
 select bds.register('data.always'), bds.register('data.usually'), bds.register('data.drawn'), bds.register('data.closed'),
     bds.register('data.broken');
 create sequence data.theirs;
@@ -65,6 +69,15 @@ def template(server: str, of_units: str) -> Iterator[str]:
 @pytest.fixture
 def owned(database_url: str) -> Iterator[Feed]:
     yield from alone(database_url)
+
+
+def send(feed: Feed, is_large: bool, document: dict[str, object]) -> dict[str, Any]:
+    """Import a document as a small or as a large one."""
+    if not is_large:
+        return feed.send(document)
+    large = feed.begin()
+    large.receive(json.dumps(document).encode())
+    return large.run()
 
 
 class TestKeysThatCascade:
@@ -109,6 +122,24 @@ class TestTriggersThatKeepRows:
         owned.good(gates=[{"code": "A", "name": "a"}])
         owned.good(gates=[{"code": "A", "name": "a"}, {"code": "B", "name": "b"}])
         assert owned.rows("gates", "code", "name") == [("A", "A"), ("B", "B")]
+
+    @pytest.mark.parametrize("is_large", [False, True])
+    def test_a_record_fails_whose_row_is_not_changed(self, owned: Feed, is_large: bool) -> None:
+        owned.good(gates=[{"code": code, "name": "a"} for code in "ABCDE"])
+        records = [{"code": "A", "name": "b"}, {"code": "B", "name": "skip"}, {"code": "C", "name": "a"}]
+        for more in ([], [{"code": "D", "name": "skip"}, {"code": "F", "gate": "code:A"}, {"code": "E", "name": "e"}]):
+            report = send(owned, is_large, {"@atomic": False, "gates": records + more})
+            assert errors(report) == [("gates[1]", "invalid_value"), ("gates[3]", "invalid_value")][: 2 if more else 1]
+            assert {each["message"] for each in report["errors"]} == {"a trigger keeps the row from being changed"}
+        assert counts(report) == {"gates": {"created": 1, "updated": 3, "failed": 2}}
+        assert owned.rows("gates", "code", "name") == [("A", "B"), ("B", "A"), ("C", "A"), ("D", "A"), ("E", "E"), ("F", None)]
+
+    def test_so_does_one_with_a_condition(self, owned: Feed) -> None:
+        owned.good(gates=[{"code": "A", "name": "a"}, {"code": "B", "name": "b"}])
+        for where, name, failed in (("code <= 'B'", "skip", 1), ("code = 'A'", "skip", 1), ("code <= 'B'", "b", 0)):
+            report = owned.send(gates=[{"@operation": "update", "@where": where, "name": name}])
+            assert errors(report) == [("gates[0]", "invalid_value")] * failed
+        assert owned.rows("gates", "name") == [("B",), ("B",)]
 
     @pytest.mark.parametrize(
         ("document", "path"),
@@ -182,3 +213,20 @@ class TestDefaults:
         report = owned.send({"@atomic": False, "broken": [{"code": "A"}, {"code": "B", "s": 1}]})
         assert errors(report) == [("broken[0].s", "invalid_value")]
         assert owned.rows("broken", "code", "s") == [("B", 1)]
+
+    @pytest.mark.parametrize("is_large", [False, True])
+    def test_null_for_a_stored_row_fails_the_record_if_the_default_raises(self, owned: Feed, is_large: bool) -> None:
+        owned.good(broken=[{"code": "A", "s": 1}, {"code": "B", "s": 2}, {"code": "C", "s": 3}])
+        records = [{"code": "A", "s": None}, {"code": "B", "s": 4}, {"code": "C", "s": None, "@operation": "delete"}]
+        report = send(owned, is_large, {"@atomic": False, "broken": records})
+        assert errors(report) == [("broken[0].s", "invalid_value")]
+        assert counts(report) == {"broken": {"updated": 1, "deleted": 1, "failed": 1}}
+        assert owned.rows("broken", "code", "s") == [("A", 1), ("B", 4)]
+
+    @pytest.mark.parametrize("is_large", [False, True])
+    def test_null_in_a_line_fails_the_record_if_the_default_raises(self, owned: Feed, is_large: bool) -> None:
+        owned.good(shops=[{"code": "S", "frail": [{"s": 1, "note": "a"}]}, {"code": "T", "frail": [{"s": 2}]}])
+        shops = [{"code": "S", "frail": [{"s": None, "note": "a"}]}, {"code": "T", "frail": [{"s": 3}]}]
+        report = send(owned, is_large, {"@atomic": False, "shops": shops})
+        assert errors(report) == [("shops[0].frail[0].s", "invalid_value")]
+        assert owned.rows("frail", "s", order="s") == [(1,), (3,)]

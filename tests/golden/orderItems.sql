@@ -58,6 +58,7 @@ begin
                 or pg_trigger_depth() < 2
             )
         then
+            perform bds_change_log.count_unchanged(pg_trigger_depth());
             return null;
         elsif is_moved then
             raise exception using errcode = 'BD004', message = 'the company_id and the id of a row cannot be changed';
@@ -1492,7 +1493,7 @@ is_new boolean, is_ambiguous boolean,
 is_same boolean,  -- changes nothing
 failed boolean,
 id text {storage}, id_kind text {storage}  -- the record's own lookup
-, home bigint, shape bigint  -- the parent's row, a bit for each field given
+, home bigint, shape bigint  -- of an item the parent's row, a bit for each field given
 
 
 named_orderItems
@@ -1603,7 +1604,8 @@ begin
     select 'orderItems', m.ordinal, v.field, v.code, v.message
     from pg_temp."map_orderItems" m join pg_temp."staged_orderItems" s on s."@ordinal" = m.ordinal
     cross join lateral (
-        select coalesce(s."@id", 'like it'),
+        select coalesce(s."@id"
+                , 'like it'),
             coalesce(s."@id", s."@where")
     ) as n (lookup, identity)
     cross join lateral (values
@@ -1733,7 +1735,7 @@ declare
 begin
     select * into looked from pg_temp.feed_entities f where f.name = 'orderItems';
     if 'orders' = any (members) and 'order' = any (looked.columns) or 'products' = any (members) and 'product' = any (looked.columns) then
-        perform bds_import."refer_orderItems"(import, looked.columns);
+        perform bds_import."refer_orderItems"(import, looked.columns, false);
     end if;
     perform bds_import."link_orderItems"(import, looked.columns, looked.is_valid);
     perform bds_import."check_orderItems"(looked.columns);
@@ -1912,7 +1914,9 @@ begin
             returning m.ordinal
         )
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        select 'orderItems', u.ordinal, 'quantity', 'invalid_value', 'the default of quantity raises an error' from used u;
+        select 'orderItems', u.ordinal, 'quantity', 'invalid_value', 'the default of quantity raises an error' from used u
+        where not exists (
+            select from pg_temp.feed_errors e where e.entity = 'orderItems' and e.ordinal = u.ordinal and e.field = 'quantity');
     end;
 end
 
@@ -2017,8 +2021,9 @@ bds_import."in_order_orderItems"(text,text[],boolean) returns TABLE(ordinal bigi
 select i."@ordinal", i."@parent", coalesce(i."@position", i."@ordinal"),
     case when i."@operation" = 'delete' then 3 when i."@where" is not null then 2 else 1 end, coalesce(i."@operation", 'upsert'),
     coalesce(n.id, r.id, i."@id of new"), n.id is null and r.id is null and i."@where" is null, false,
-    r.id is not null and i."@operation" is distinct from 'delete', false, i."@id", bds_feed.lookup_kind(i."@id"),
-    i."@home", 0::bigint | case when i."description" is null then 0 else 1 end | case when i."quantity" is null then 0 else 2 end | case when i."price" is null then 0 else 4 end | case when i."product" is null then 0 else 8 end
+    r.id is not null and i."@operation" is distinct from 'delete', false, i."@id", bds_feed.lookup_kind(i."@id")
+
+    , i."@home", 0::bigint | case when i."description" is null then 0 else 1 end | case when i."quantity" is null then 0 else 2 end | case when i."price" is null then 0 else 4 end | case when i."product" is null then 0 else 8 end
 from (
     -- an item of a new parent is new and gets its id here, in the order of the document
     select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@nth",
@@ -2394,7 +2399,7 @@ from (
     cross join lateral (
         select
     ) as o
-    offset 0
+     offset 0  -- the others are linked
 ) s
 left join data.order_items by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"
 cross join lateral (
@@ -2421,7 +2426,7 @@ begin
     end if;
     outside := not ('orders' = any (members) and 'order' = any (looked.columns) or 'products' = any (members) and 'product' = any (looked.columns));
     if outside then
-        perform bds_import."refer_orderItems"(import, looked.columns);
+        perform bds_import."refer_orderItems"(import, looked.columns, false);
     end if;
     perform bds_feed.show_progress(import, 'comparing', 'orderItems', 1);
 end
@@ -2576,12 +2581,12 @@ begin
     where d."@ordinal" = o.n;
 end
 
-bds_import."refer_orderItems"(bds.imports,text[]) returns void language plpgsql
+bds_import."refer_orderItems"(bds.imports,text[],boolean) returns void language plpgsql
 declare
     "@lookups" bigint;
     "@matches" bigint;
 begin
-    if 'order' = any ($2) then
+    if 'order' = any ($2) and not $3 then
         insert into pg_temp."lookup_orderItems_order"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
         from (select distinct s."order" as lookup from pg_temp."staged_orderItems" s where s."order" <> e'\x01') r;
@@ -2611,10 +2616,10 @@ begin
                 union all
                 select 'invalid_value', format('expected a lookup (id:..., code:...), got %L', g.lookup) where r.kind <> all ('{id,code}')
             ) as e (code, message)
-            where r.id is null and not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null);
+            where r.id is null and (not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null));
         end if;
     end if;
-    if 'product' = any ($2) then
+    if 'product' = any ($2) and not $3 then
         insert into pg_temp."lookup_orderItems_product"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
         from (select distinct s."product" as lookup from pg_temp."staged_orderItems" s where s."product" <> e'\x01') r;
@@ -2644,9 +2649,21 @@ begin
                 union all
                 select 'invalid_value', format('expected a lookup (id:..., code:..., barcode:...), got %L', g.lookup) where r.kind <> all ('{id,code,barcode}')
             ) as e (code, message)
-            where r.id is null and not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null);
+            where r.id is null and (not (s."@operation" is not distinct from 'delete' and coalesce(s."@id", s."@where") is not null));
         end if;
     end if;
+end
+
+bds_import."refuse_change_orderItems"(bigint,bigint) returns void language plpgsql
+declare
+    ordinals bigint[] := array(
+        select distinct d."@ordinal" from pg_temp."diff_orderItems" d where not d."@new" and d."@ordinal" between $1 and $2);
+begin
+    raise exception using
+        errcode = case cardinality(ordinals) when 1 then 'BDF01' else '27000' end, message = 'a trigger leaves rows out',
+        detail = jsonb_build_array(jsonb_build_object(
+            'entity', 'orderItems', 'ordinal', ordinals[1], 'code', 'invalid_value',
+            'message', 'a trigger keeps the row from being changed'));
 end
 
 bds_import."refuse_choices_orderItems_order"() returns void language plpgsql
@@ -2865,7 +2882,9 @@ declare
     "@changes" boolean := exists (select from pg_temp."diff_orderItems" d where not d."@new");
     "@apart"   boolean := false;
     "@written" bigint;
+    "@outer"   text := coalesce(current_setting('bds.unchanged', true), '');  -- of the statement that has fired this one
 begin
+    perform set_config('bds.unchanged', pg_trigger_depth() + 1 || ':0', true);
     if "@creates" and "@changes" and not "@apart" then
         merge into data.order_items t
         using (
@@ -2888,10 +2907,12 @@ begin
             insert (company_id, id, description, quantity, price, order_id, product_id) overriding system value
             values ($1, d.id, d.description, d.quantity, d.price, d.order_id, d.product_id);
         get diagnostics "@written" = row_count;
-        if not $5 and "@written" < (
+        -- an update is left out, too, if a trigger of the owner has taken its change back
+        if not $5 and "@written" + split_part(current_setting('bds.unchanged'), ':', 2)::bigint < (
             select count(*) from pg_temp."diff_orderItems" d where d."@ordinal" between $2 and $3 and d."@new" is not null
-        ) then  -- an update may be left out, because a trigger has taken its change back
+        ) then
             perform bds_import."require_created_orderItems"($1, $2, $3);
+            perform bds_import."refuse_change_orderItems"($2, $3);
         end if;
     end if;
     if "@creates" and (not "@changes" or "@apart") then
@@ -2911,9 +2932,10 @@ begin
             insert (company_id, id, description, quantity, price, order_id, product_id) overriding system value
             values ($1, d.id, d.description, d.quantity, d.price, d.order_id, d.product_id);
         get diagnostics "@written" = row_count;
-        if not $5 and "@written" < (
+        -- an update is left out, too, if a trigger of the owner has taken its change back
+        if not $5 and "@written" + split_part(current_setting('bds.unchanged'), ':', 2)::bigint < (
             select count(*) from pg_temp."diff_orderItems" d where d."@ordinal" between $2 and $3 and d."@new"
-        ) then  -- an update may be left out, because a trigger has taken its change back
+        ) then
             perform bds_import."require_created_orderItems"($1, $2, $3);
         end if;
     end if;
@@ -2936,5 +2958,13 @@ begin
             order_id = case when d."@mask 0" & 8 <> 0 then d.order_id else t.order_id end,
             product_id = case when d."@mask 0" & 16 <> 0 then d.product_id else t.product_id end
 ;
+        get diagnostics "@written" = row_count;
+        -- an update is left out, too, if a trigger of the owner has taken its change back
+        if not $5 and "@written" + split_part(current_setting('bds.unchanged'), ':', 2)::bigint < (
+            select count(*) from pg_temp."diff_orderItems" d where d."@ordinal" between $2 and $3 and not d."@new"
+        ) then
+            perform bds_import."refuse_change_orderItems"($2, $3);
+        end if;
     end if;
+    perform set_config('bds.unchanged', "@outer", true);
 end

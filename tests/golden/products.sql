@@ -58,6 +58,7 @@ begin
                 or pg_trigger_depth() < 2
             )
         then
+            perform bds_change_log.count_unchanged(pg_trigger_depth());
             return null;
         elsif is_moved then
             raise exception using errcode = 'BD004', message = 'the company_id and the id of a row cannot be changed';
@@ -1686,7 +1687,8 @@ begin
     select 'products', m.ordinal, v.field, v.code, v.message
     from pg_temp."map_products" m join pg_temp."staged_products" s on s."@ordinal" = m.ordinal
     cross join lateral (
-        select coalesce(s."@id", 'code:' || nullif(s."code", e'\x01'), 'barcode:' || nullif(s."barcode", e'\x01')),
+        select coalesce(s."@id", 'code:' || nullif(s."code", e'\x01'), 'barcode:' || nullif(s."barcode", e'\x01')
+                ),
             coalesce(s."@id", s."@where", s."code", s."barcode")
     ) as n (lookup, identity)
     cross join lateral (values
@@ -1830,7 +1832,7 @@ declare
 begin
     select * into looked from pg_temp.feed_entities f where f.name = 'products';
     if 'categories' = any (members) and 'category' = any (looked.columns) or 'units' = any (members) and 'unit' = any (looked.columns) then
-        perform bds_import."refer_products"(import, looked.columns);
+        perform bds_import."refer_products"(import, looked.columns, false);
     end if;
     perform bds_feed.show_progress(import, 'comparing', 'products', 2);
     if exists (select from pg_temp."map_products" m where m.phase = 1 and not m.is_same) then
@@ -2028,7 +2030,9 @@ begin
             returning m.ordinal
         )
         insert into pg_temp.feed_errors (entity, ordinal, field, code, message)
-        select 'products', u.ordinal, 'active', 'invalid_value', 'the default of active raises an error' from used u;
+        select 'products', u.ordinal, 'active', 'invalid_value', 'the default of active raises an error' from used u
+        where not exists (
+            select from pg_temp.feed_errors e where e.entity = 'products' and e.ordinal = u.ordinal and e.field = 'active');
     end;
 end
 
@@ -2299,7 +2303,8 @@ declare
     -- the identifying field of the document, if there is only one: then no record is ambiguous
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
-        from unnest(array['code', 'barcode']) k where k = any ($2));
+        from unnest(array['code', 'barcode']) k
+        where k = any ($2));
     "@matches" bigint;
 begin
     -- new rows get their ids, in the order of the document, before they are written: references need them
@@ -2382,7 +2387,7 @@ from (
     cross join lateral (
         select case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "code", case when s."@id" is null then n."barcode" when l.kind = 'barcode' then l.value end as "barcode"
     ) as o
-    offset 0
+     offset 0  -- the others are linked
 ) s
 left join data.products "by_code" on ('code' = any ($2) or '@id' = any ($2)) and "by_code".company_id = (select $1) and "by_code".code = s."@find_code"
 left join data.products "by_barcode" on ('barcode' = any ($2) or '@id' = any ($2)) and "by_barcode".company_id = (select $1) and "by_barcode".barcode = s."@find_barcode"
@@ -2440,7 +2445,7 @@ from (
     cross join lateral (
         select case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "code", case when s."@id" is null then n."barcode" when l.kind = 'barcode' then l.value end as "barcode"
     ) as o
-    offset 0
+     offset 0  -- the others are linked
 ) s
 left join data.products t on t.company_id = (select $1) and t.barcode = s."@find_barcode"
 cross join lateral (
@@ -2492,7 +2497,7 @@ from (
     cross join lateral (
         select case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "code", case when s."@id" is null then n."barcode" when l.kind = 'barcode' then l.value end as "barcode"
     ) as o
-    offset 0
+     offset 0  -- the others are linked
 ) s
 left join data.products t on t.company_id = (select $1) and t.code = s."@find_code"
 cross join lateral (
@@ -2516,7 +2521,7 @@ begin
     end if;
     outside := not ('categories' = any (members) and 'category' = any (looked.columns) or 'units' = any (members) and 'unit' = any (looked.columns));
     if outside then
-        perform bds_import."refer_products"(import, looked.columns);
+        perform bds_import."refer_products"(import, looked.columns, false);
     end if;
     -- whether a row has moved to another parent can be compared only when the parent's rows are mapped
     perform bds_import."match_products"(import, looked.columns, looked.is_valid, outside and not (false));
@@ -2694,12 +2699,12 @@ begin
     where d."@ordinal" = o.n;
 end
 
-bds_import.refer_products(bds.imports,text[]) returns void language plpgsql
+bds_import.refer_products(bds.imports,text[],boolean) returns void language plpgsql
 declare
     "@lookups" bigint;
     "@matches" bigint;
 begin
-    if 'category' = any ($2) then
+    if 'category' = any ($2) and not $3 then
         insert into pg_temp."lookup_products_category"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
         from (select distinct s."category" as lookup from pg_temp."staged_products" s where s."category" <> e'\x01') r;
@@ -2729,10 +2734,10 @@ begin
                 union all
                 select 'invalid_value', format('expected a lookup (id:..., code:...), got %L', g.lookup) where r.kind <> all ('{id,code}')
             ) as e (code, message)
-            where r.id is null and not (s."@operation" is not distinct from 'delete');
+            where r.id is null and (not (s."@operation" is not distinct from 'delete'));
         end if;
     end if;
-    if 'unit' = any ($2) then
+    if 'unit' = any ($2) and not $3 then
         insert into pg_temp."lookup_products_unit"
         select r.lookup, bds_feed.lookup_kind(r.lookup), bds_feed.lookup_value(r.lookup)
         from (select distinct s."unit" as lookup from pg_temp."staged_products" s where s."unit" <> e'\x01') r;
@@ -2762,9 +2767,21 @@ begin
                 union all
                 select 'invalid_value', format('expected a lookup (id:..., code:...), got %L', g.lookup) where r.kind <> all ('{id,code}')
             ) as e (code, message)
-            where r.id is null and not (s."@operation" is not distinct from 'delete');
+            where r.id is null and (not (s."@operation" is not distinct from 'delete'));
         end if;
     end if;
+end
+
+bds_import.refuse_change_products(bigint,bigint) returns void language plpgsql
+declare
+    ordinals bigint[] := array(
+        select distinct d."@ordinal" from pg_temp."diff_products" d where not d."@new" and d."@ordinal" between $1 and $2);
+begin
+    raise exception using
+        errcode = case cardinality(ordinals) when 1 then 'BDF01' else '27000' end, message = 'a trigger leaves rows out',
+        detail = jsonb_build_array(jsonb_build_object(
+            'entity', 'products', 'ordinal', ordinals[1], 'code', 'invalid_value',
+            'message', 'a trigger keeps the row from being changed'));
 end
 
 bds_import.refuse_choices_products_category() returns void language plpgsql
@@ -2908,7 +2925,9 @@ declare
     "@changes" boolean := exists (select from pg_temp."diff_products" d where not d."@new");
     "@apart"   boolean := false;
     "@written" bigint;
+    "@outer"   text := coalesce(current_setting('bds.unchanged', true), '');  -- of the statement that has fired this one
 begin
+    perform set_config('bds.unchanged', pg_trigger_depth() + 1 || ':0', true);
     if "@creates" and "@changes" and not "@apart" then
         merge into data.products t
         using (
@@ -2937,10 +2956,12 @@ begin
             insert (company_id, id, code, name, description, barcode, price, active, category_id, unit_id) overriding system value
             values ($1, d.id, d.code, d.name, d.description, d.barcode, d.price, d.active, d.category_id, d.unit_id);
         get diagnostics "@written" = row_count;
-        if not $5 and "@written" < (
+        -- an update is left out, too, if a trigger of the owner has taken its change back
+        if not $5 and "@written" + split_part(current_setting('bds.unchanged'), ':', 2)::bigint < (
             select count(*) from pg_temp."diff_products" d where d."@ordinal" between $2 and $3 and d."@new" is not null
-        ) then  -- an update may be left out, because a trigger has taken its change back
+        ) then
             perform bds_import."require_created_products"($1, $2, $3);
+            perform bds_import."refuse_change_products"($2, $3);
         end if;
     end if;
     if "@creates" and (not "@changes" or "@apart") then
@@ -2963,9 +2984,10 @@ begin
             insert (company_id, id, code, name, description, barcode, price, active, category_id, unit_id) overriding system value
             values ($1, d.id, d.code, d.name, d.description, d.barcode, d.price, d.active, d.category_id, d.unit_id);
         get diagnostics "@written" = row_count;
-        if not $5 and "@written" < (
+        -- an update is left out, too, if a trigger of the owner has taken its change back
+        if not $5 and "@written" + split_part(current_setting('bds.unchanged'), ':', 2)::bigint < (
             select count(*) from pg_temp."diff_products" d where d."@ordinal" between $2 and $3 and d."@new"
-        ) then  -- an update may be left out, because a trigger has taken its change back
+        ) then
             perform bds_import."require_created_products"($1, $2, $3);
         end if;
     end if;
@@ -2994,5 +3016,13 @@ begin
             category_id = case when d."@mask 0" & 64 <> 0 then d.category_id else t.category_id end,
             unit_id = case when d."@mask 0" & 128 <> 0 then d.unit_id else t.unit_id end
 ;
+        get diagnostics "@written" = row_count;
+        -- an update is left out, too, if a trigger of the owner has taken its change back
+        if not $5 and "@written" + split_part(current_setting('bds.unchanged'), ':', 2)::bigint < (
+            select count(*) from pg_temp."diff_products" d where d."@ordinal" between $2 and $3 and not d."@new"
+        ) then
+            perform bds_import."refuse_change_products"($2, $3);
+        end if;
     end if;
+    perform set_config('bds.unchanged', "@outer", true);
 end

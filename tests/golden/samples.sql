@@ -58,6 +58,7 @@ begin
                 or pg_trigger_depth() < 2
             )
         then
+            perform bds_change_log.count_unchanged(pg_trigger_depth());
             return null;
         elsif is_moved then
             raise exception using errcode = 'BD004', message = 'the company_id and the id of a row cannot be changed';
@@ -2396,7 +2397,8 @@ begin
     select 'samples', m.ordinal, v.field, v.code, v.message
     from pg_temp."map_samples" m join pg_temp."staged_samples" s on s."@ordinal" = m.ordinal
     cross join lateral (
-        select coalesce(s."@id", 'code:' || nullif(s."code", e'\x01')),
+        select coalesce(s."@id", 'code:' || nullif(s."code", e'\x01')
+                ),
             coalesce(s."@id", s."@where", s."code")
     ) as n (lookup, identity)
     cross join lateral (values
@@ -2642,7 +2644,7 @@ declare
 begin
     select * into looked from pg_temp.feed_entities f where f.name = 'samples';
     if false then
-        perform bds_import."refer_samples"(import, looked.columns);
+        perform bds_import."refer_samples"(import, looked.columns, false);
     end if;
     perform bds_feed.show_progress(import, 'comparing', 'samples', 2);
     if exists (select from pg_temp."map_samples" m where m.phase = 1 and not m.is_same) then
@@ -3149,7 +3151,8 @@ declare
     -- the identifying field of the document, if there is only one: then no record is ambiguous
     sole text := (
         select case when count(*) = 1 and '@id' <> all ($2) then min(k) end
-        from unnest(array['code']) k where k = any ($2));
+        from unnest(array['code']) k
+        where k = any ($2));
     "@matches" bigint;
 begin
     -- new rows get their ids, in the order of the document, before they are written: references need them
@@ -3236,7 +3239,7 @@ from (
     cross join lateral (
         select case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "code"
     ) as o
-    offset 0
+     offset 0  -- the others are linked
 ) s
 left join data.samples "by_code" on ('code' = any ($2) or '@id' = any ($2)) and "by_code".company_id = (select $1) and "by_code".code = s."@find_code"
 left join data.samples by_id on '@id' = any ($2) and by_id.company_id = (select $1) and by_id.id = s."@find_id"
@@ -3302,7 +3305,7 @@ from (
     cross join lateral (
         select case when s."@id" is null then n."code" when l.kind = 'code' then l.value end as "code"
     ) as o
-    offset 0
+     offset 0  -- the others are linked
 ) s
 left join data.samples t on t.company_id = (select $1) and t.code = s."@find_code"
 cross join lateral (
@@ -3323,7 +3326,7 @@ begin
     end if;
     outside := not (false);
     if outside then
-        perform bds_import."refer_samples"(import, looked.columns);
+        perform bds_import."refer_samples"(import, looked.columns, false);
     end if;
     -- whether a row has moved to another parent can be compared only when the parent's rows are mapped
     perform bds_import."match_samples"(import, looked.columns, looked.is_valid, outside and not (false));
@@ -3575,11 +3578,23 @@ begin
     where d."@ordinal" = o.n;
 end
 
-bds_import.refer_samples(bds.imports,text[]) returns void language plpgsql
+bds_import.refer_samples(bds.imports,text[],boolean) returns void language plpgsql
 declare
     "@lookups" bigint;
     "@matches" bigint;
 begin
+end
+
+bds_import.refuse_change_samples(bigint,bigint) returns void language plpgsql
+declare
+    ordinals bigint[] := array(
+        select distinct d."@ordinal" from pg_temp."diff_samples" d where not d."@new" and d."@ordinal" between $1 and $2);
+begin
+    raise exception using
+        errcode = case cardinality(ordinals) when 1 then 'BDF01' else '27000' end, message = 'a trigger leaves rows out',
+        detail = jsonb_build_array(jsonb_build_object(
+            'entity', 'samples', 'ordinal', ordinals[1], 'code', 'invalid_value',
+            'message', 'a trigger keeps the row from being changed'));
 end
 
 bds_import.refuse_copies_samples() returns void language plpgsql
@@ -3729,7 +3744,9 @@ declare
     "@changes" boolean := exists (select from pg_temp."diff_samples" d where not d."@new");
     "@apart"   boolean := false;
     "@written" bigint;
+    "@outer"   text := coalesce(current_setting('bds.unchanged', true), '');  -- of the statement that has fired this one
 begin
+    perform set_config('bds.unchanged', pg_trigger_depth() + 1 || ':0', true);
     if "@creates" and "@changes" and not "@apart" then
         merge into data.samples t
         using (
@@ -3786,10 +3803,12 @@ begin
             insert (company_id, id, code, words, short, padded, mood, feeling, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level) overriding system value
             values ($1, d.id, d.code, d.words, d.short, d.padded, d.mood, d.feeling, d.small, d.whole, d.long, d.amount, d.free, d.single, d.double, d.flag, d.day, d.clock, d.at, d.span, d.key, d.octets, d.document, d.level);
         get diagnostics "@written" = row_count;
-        if not $5 and "@written" < (
+        -- an update is left out, too, if a trigger of the owner has taken its change back
+        if not $5 and "@written" + split_part(current_setting('bds.unchanged'), ':', 2)::bigint < (
             select count(*) from pg_temp."diff_samples" d where d."@ordinal" between $2 and $3 and d."@new" is not null
-        ) then  -- an update may be left out, because a trigger has taken its change back
+        ) then
             perform bds_import."require_created_samples"($1, $2, $3);
+            perform bds_import."refuse_change_samples"($2, $3);
         end if;
     end if;
     if "@creates" and (not "@changes" or "@apart") then
@@ -3826,9 +3845,10 @@ begin
             insert (company_id, id, code, words, short, padded, mood, feeling, small, whole, long, amount, free, single, double, flag, day, clock, at, span, key, octets, document, level) overriding system value
             values ($1, d.id, d.code, d.words, d.short, d.padded, d.mood, d.feeling, d.small, d.whole, d.long, d.amount, d.free, d.single, d.double, d.flag, d.day, d.clock, d.at, d.span, d.key, d.octets, d.document, d.level);
         get diagnostics "@written" = row_count;
-        if not $5 and "@written" < (
+        -- an update is left out, too, if a trigger of the owner has taken its change back
+        if not $5 and "@written" + split_part(current_setting('bds.unchanged'), ':', 2)::bigint < (
             select count(*) from pg_temp."diff_samples" d where d."@ordinal" between $2 and $3 and d."@new"
-        ) then  -- an update may be left out, because a trigger has taken its change back
+        ) then
             perform bds_import."require_created_samples"($1, $2, $3);
         end if;
     end if;
@@ -3885,5 +3905,13 @@ begin
             document = case when d."@mask 0" & 1048576 <> 0 then d.document else t.document end,
             level = case when d."@mask 0" & 2097152 <> 0 then d.level else t.level end
 ;
+        get diagnostics "@written" = row_count;
+        -- an update is left out, too, if a trigger of the owner has taken its change back
+        if not $5 and "@written" + split_part(current_setting('bds.unchanged'), ':', 2)::bigint < (
+            select count(*) from pg_temp."diff_samples" d where d."@ordinal" between $2 and $3 and not d."@new"
+        ) then
+            perform bds_import."refuse_change_samples"($2, $3);
+        end if;
     end if;
+    perform set_config('bds.unchanged', "@outer", true);
 end
