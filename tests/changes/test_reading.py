@@ -273,10 +273,11 @@ def test_errors_name_the_parameter(ask: Ask) -> None:
 
 @pytest.mark.parametrize("name", ["offset", "Filter", "$filter", "fields", ""])
 def test_an_unknown_parameter_is_an_error(name: str, ask: Ask) -> None:
-    for read in (rows, changes):
+    expected = {rows: "filter, sort, limit, version, at, generation or since", changes: "filter, sort or limit"}
+    for read, names in expected.items():
         with pytest.raises(QueryError) as raised:
             read(ask, **{name: "1"})
-        assert (raised.value.target, raised.value.message) == (name, f"expected filter, sort or limit, got {name}")
+        assert (raised.value.target, raised.value.message) == (name, f"expected {names}, got {name}")
 
 
 @pytest.mark.parametrize(
