@@ -101,6 +101,26 @@ begin
             hint = 'use letters, digits and _, beginning with a letter, except the words null, true, false and not';
     end loop;
 
+    for odd in  -- the tables of an import have columns of these names, which PostgreSQL keeps for its own
+        select a.attname, n.name
+        from pg_attribute a
+        cross join lateral (
+            select bds_registry.camel_case(
+                case when bds_registry.target_of(table_name, a.attname) is null then a.attname
+                    else regexp_replace(a.attname, '_id$', '') end
+            ) collate pg_catalog.pg_c_utf8
+        ) as n (name)
+        where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
+            and n.name in ('cmax', 'cmin', 'ctid', 'tableoid', 'xmax', 'xmin')
+    loop
+        raise exception using
+            errcode = 'BD005',
+            message = format(
+                'column %s.%I would become field %L, a name of PostgreSQL''s own columns', table_name, odd.attname, odd.name
+            ),
+            hint = 'rename the column';
+    end loop;
+
     for odd in
         select min(a.attname) as attname, max(a.attname) as other, n.name
         from pg_attribute a cross join lateral (select bds_registry.camel_case(a.attname) collate pg_catalog.pg_c_utf8) as n (name)

@@ -62,17 +62,19 @@ comment on function bds_feed.make(bds_feed.templates, jsonb, jsonb) is
     'Makes a function of bds_import, or a table of bds_feed.tables';
 
 create table bds_feed.versions (
-    entity     text collate "C" primary key,
-    version    text not null,
-    functions  jsonb not null
+    entity       text collate "C" primary key,
+    version      text not null,
+    functions    jsonb not null,
+    spelled_out  jsonb not null
 );
 comment on table bds_feed.versions is 'What is generated for each entity: an import works with one version of each of its entities';
 comment on column bds_feed.versions.entity is 'The entity';
 comment on column bds_feed.versions.version is
     'A hash of the templates and of what fills them; equal for an entity that was registered again as it was';
-
 comment on column bds_feed.versions.functions is
     'The functions of bds_import that were made, each with a hash: bds.problems lists what differs';
+comment on column bds_feed.versions.spelled_out is
+    'What they spell out of the table: imports are refused while it differs (bds_feed.require_unaltered)';
 
 create function bds_feed.oids_of(entity_name text)
     returns setof oid
@@ -100,6 +102,13 @@ create function bds_feed.install(entity_name text default null)
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set check_function_bodies = off  -- the tables are made by the first import
+    -- defaults and rules are printed as imports read them, whatever the session has set
+    set datestyle = 'ISO, MDY'
+    set timezone = 'UTC'
+    set intervalstyle = 'postgres'
+    set bytea_output = 'hex'
+    set extra_float_digits = 1
+    set quote_all_identifiers = off
 as $$
 declare
     templates text := (select md5(string_agg(t::text, '' order by t.signature)) from bds_feed.templates t);
@@ -132,8 +141,9 @@ begin
             continue;
         end if;
         -- A running import continues if its functions are made again unchanged.
-        insert into bds_feed.versions as v values (this.name, made, '{}')
-        on conflict on constraint versions_pkey do update set version = excluded.version where v.version <> excluded.version;
+        insert into bds_feed.versions as v values (this.name, made, '{}', bds_feed.spelled_out(this))
+        on conflict on constraint versions_pkey do update set (version, spelled_out) = (excluded.version, excluded.spelled_out)
+        where (v.version, v.spelled_out) <> (excluded.version, excluded.spelled_out);
         delete from bds_feed.tables t where t.entity = this.name;
         perform bds_feed.make(t, scope, m.member)
         from (select * from bds_feed.templates order by result <> 'a table') t

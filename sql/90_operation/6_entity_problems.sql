@@ -23,7 +23,10 @@ as $$
             when o.name = '' then o.table_name
             else format('%I on %s', o.name, o.table_name)
         end,
-        concat_ws('; ', d.detail, (select k.obstacle from bds_registry.key_of((o.e).table_name) k where o.type = 'primary key')),
+        concat_ws('; ', case
+            when o.type = 'policy' and o.made is null and o.now ^@ 'f ' then 'imports and reverts pass over the rows that it hides'
+            else d.detail
+        end, (select k.obstacle from bds_registry.key_of((o.e).table_name) k where o.type = 'primary key')),
         case
             when o.type = 'rule' then replace(replace('drop rule ' || o.name, '{table}', o.table_name), ' on table ', ' on ')
             when o.made is null then format('drop %s %I on %s', o.type, o.name, o.table_name)
@@ -54,10 +57,25 @@ as $$
     cross join lateral bds_impl.rights_differ(t.target, coalesce(o.made, '{}')::jsonb, o.now::jsonb) r
     where o.type = 'right' and o.now is distinct from o.made and r.detail is not null
     union all
+    select 'altered rights', e.name, s::text, 'a default takes its numbers, and bds_importer may not',
+        case when has_sequence_privilege('bds_owner', s, 'usage with grant option') then
+            format('grant usage on sequence %s to bds_operator, bds_writer', s)
+        end
+    from bds.entities e cross join bds_registry.other_sequences(e.table_name) s
+    where not (has_sequence_privilege('bds_operator', s, 'usage') and has_sequence_privilege('bds_writer', s, 'usage'))
+        and bds_registry.refusal(e) is null  -- else that is the problem
+    union all
+    select 'late trigger', e.name, format('%I on %s', t.tgname, e.table_name),
+        'an update whose change it takes back is logged, as one that changes nothing'
+            || case when t.tgname >= '~' then ': give it a name that begins with a letter of ASCII' else '' end,
+        case when t.tgname < '~' then bds_registry.mend(e) end
+    from bds.entities e cross join bds_change_log.late_triggers(e.table_name) t
+    where t.tgname > (select max(l.tgname) from pg_trigger l where l.tgrelid = e.table_name and l.tgname ~ '^~?bds_2_stamp')
+    union all
     select 'disabled trigger', e.name, format('%I on %s', t.tgname, e.table_name), 'writes are not logged as they should be',
         format('alter table %s enable trigger %I', e.table_name, t.tgname)
     from bds.entities e join pg_trigger t on t.tgrelid = e.table_name
-    where t.tgname ~ '^bds_' and not t.tgisinternal and t.tgenabled in ('D', 'R');
+    where t.tgname ~ '^~?bds_' and not t.tgisinternal and t.tgenabled in ('D', 'R');
 $$;
 comment on function bds_operation.altered_objects() is
     'Problems of what bds.register has made for a table, and of policies, rules and rights that others have added';
@@ -134,7 +152,7 @@ as $$
         case when not v.is_so then format('alter table %s validate constraint %I', e.table_name, k.conname) end
     from bds.entities e join pg_constraint k on k.conrelid = e.table_name
     cross join lateral (select bds_operation.has_violation(k) where not k.convalidated) v (is_so)
-    where not k.convalidated
+    where not k.convalidated and to_jsonb(k) ->> 'conenforced' is distinct from 'false'  -- from PostgreSQL 18 on
     union all
     select 'disabled constraint', e.name, format('%I on %s', k.conname, k.conrelid::regclass),
         case

@@ -100,14 +100,58 @@ def test_values_that_an_alteration_rewrites_are_unlogged_until_they_are_recorded
     assert acme.rows("select l.operation::text, l.old from bds.change_log l order by id desc limit 1") == [("update", {})]
 
 
-def test_what_protects_a_table_may_be_added_to_and_a_table_may_be_renamed(acme: Operator) -> None:
+def test_what_protects_a_table_may_be_added_to(acme: Operator) -> None:
     acme.connection.execute(
-        "create policy small on data.stores as restrictive using (size < 10); create index on data.stores (city)"
+        "create policy small on data.stores as restrictive for insert with check (size < 10); create role auditor;"
+        " create policy few on data.stores as restrictive to auditor using (size < 10); create index on data.stores (city)"
     )
+    try:
+        acme.connection.execute(
+            "create trigger a_own before update on data.stores for each row execute function suppress_redundant_updates_trigger()"
+        )
+        assert problems(acme) == []
+    finally:
+        acme.connection.execute("drop policy few on data.stores; drop role auditor")
+
+
+@pytest.mark.parametrize("role", ["public", "bds_writer", "bds_importer", "bds_operator"])
+def test_a_policy_that_hides_rows_from_imports_is_listed(acme: Operator, role: str) -> None:
+    acme.connection.execute(f"create policy hide on data.stores as restrictive for all to {role} using (size < 1)".encode())
+    assert problems(acme) == [
+        (
+            "unknown policy", None, "stores", "hide on data.stores", "imports and reverts pass over the rows that it hides",
+            "drop policy hide on data.stores",
+        )
+    ]  # fmt: skip
+    mend(acme)
+    assert problems(acme) == []
+
+
+def test_a_trigger_that_can_take_back_a_compared_change_is_listed_until_the_table_is_registered(acme: Operator) -> None:
     acme.connection.execute(
-        "create trigger own before update on data.stores for each row execute function suppress_redundant_updates_trigger()"
+        "create function data.back() returns trigger language plpgsql as 'begin new.city := old.city; return new; end'"
     )
-    acme.connection.execute("alter table data.stores rename to shops; alter table data.units set schema public")
+    for name, shown, again in (
+        ("zz", "zz", "select bds.register('data.stores', entity => 'stores', singular => 'store')"),
+        ("änderung", '"änderung"', None),
+    ):
+        acme.connection.execute(
+            f"create trigger {name} before update on data.stores for each row execute function data.back()".encode()
+        )
+        [(kind, _, entity, object, detail, statement)] = problems(acme)
+        assert (kind, entity, object, statement) == ("late trigger", "stores", f"{shown} on data.stores", again)
+        assert detail.endswith(": give it a name that begins with a letter of ASCII") == (again is None)
+        mend(acme)
+    acme.connection.execute("alter trigger änderung on data.stores rename to aenderung")
+    assert problems(acme) == []
+    before = acme.rows("select id, updated_at from data.stores")
+    acme.write("acme", "update data.stores set city = 'Bonn'")
+    assert acme.rows("select id, updated_at from data.stores") == before
+    assert acme.rows("select operation::text from bds.change_log where entity = 'stores'") == [("create",)]
+    acme.connection.execute(
+        "drop trigger zz on data.stores; drop trigger aenderung on data.stores; select bds.register('data.stores')"
+    )
+    assert acme.rows("select tgname::text from pg_trigger where tgrelid = 'data.stores'::regclass and tgname ~ '^~'") == []
     assert problems(acme) == []
 
 
