@@ -7,7 +7,7 @@ create function bds_feed.spelled_out(this bds_feed.entities)
     stable
 as $$
     select jsonb_build_object(
-        'table', this.table_name::text, 'sequence', bds_registry.sequence_of(this.table_name)::text,
+        'table', this.table_name::text, 'sequence', bds_registry.sequence_of(this.table_name)::text, 'server', bds_impl.server(),
         'defaults', coalesce(
             (select jsonb_object_agg(c.column_name, c.default_expression) from bds.import_columns c where c.entity = this.name), '{}'
         ),
@@ -26,7 +26,9 @@ as $$
     select e.name, d.is_name, d.detail
     from bds_feed.entities e
     join bds_feed.versions v on v.entity = e.name
-    cross join lateral (select v.spelled_out, bds_feed.spelled_out(e)) s (made, present)
+    cross join lateral (select v.spelled_out, bds_feed.spelled_out(e)) p (made, present)
+    -- another version of PostgreSQL may print expressions otherwise; bds migrate notes them again
+    cross join lateral (select p.made, p.present, p.made -> 'server' = p.present -> 'server') s (made, present, is_comparable)
     cross join lateral (
         select true, format('it was %s', s.made ->> 'table')
         where s.present -> 'table' <> s.made -> 'table'
@@ -38,10 +40,11 @@ as $$
             -- bds.fields has whether there is a default
             'column ' || quote_ident(o.key) || ' had the default ' || (o.value #>> '{}') || ', and has ' || (n.value #>> '{}')
         from jsonb_each(s.made -> 'defaults') o join jsonb_each(s.present -> 'defaults') n on n.key = o.key and n.value <> o.value
+        where s.is_comparable
         union all
         select false, replace(format('%s is not as it was', o.key), 'it breaks the rule', 'the constraint')
         from jsonb_each(s.made -> 'rules') o
-        where s.present -> 'rules' -> o.key is distinct from o.value
+        where s.is_comparable and s.present -> 'rules' -> o.key is distinct from o.value
             -- what bds.register makes stays a rule, whether the table has lost it or not
             and not exists (select from bds_registry.finite_checks(e.table_name) f where o.key = 'it breaks the rule ' || f.name)
     ) d (is_name, detail)
