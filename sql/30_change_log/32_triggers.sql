@@ -1,7 +1,7 @@
 -- Generates the triggers of an entity's table, and the function that stamps its rows.  For data.units the functions of the triggers
 -- are bds_log.units_check, units_stamp, units_insert, units_update and units_delete.  PostgreSQL fires triggers in the order of
--- their names: the turn first, then the stamp, then the log.  Where the owner's triggers change rows after the stamp, it comes once more
--- after them.
+-- their names: the turn first, then the stamp, then the log.  Where the owner's triggers change rows after the stamp, it comes once
+-- more after them.
 
 create function bds_change_log.late_triggers(table_name regclass)
     returns setof pg_trigger

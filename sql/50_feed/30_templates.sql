@@ -97,18 +97,31 @@ as $$
 $$;
 comment on function bds_feed.functions_of(text) is 'The functions of imports of an entity, each with a hash';
 
+create function bds_feed.note_functions(entity_name text)
+    returns void
+    language plpgsql
+as $$
+declare
+    names text;
+begin
+    update bds_feed.versions v set functions = bds_feed.functions_of(entity_name) where v.entity = entity_name
+    returning (select string_agg(f, ', ') from jsonb_object_keys(v.functions) f) into names;
+    if names is not null then
+        execute format('revoke all on function %1$s from public; grant execute on function %1$s to bds_importer', names);
+    end if;
+end
+$$;
+comment on function bds_feed.note_functions(text) is
+    'Notes the functions of imports of an entity that were made, and lets bds_importer alone call them';
+
 create function bds_feed.install(entity_name text default null)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set check_function_bodies = off  -- the tables are made by the first import
     -- defaults and rules are printed as imports read them, whatever the session has set
-    set datestyle = 'ISO, MDY'
-    set timezone = 'UTC'
-    set intervalstyle = 'postgres'
-    set bytea_output = 'hex'
-    set extra_float_digits = 1
-    set quote_all_identifiers = off
+    set datestyle = 'ISO, MDY' set timezone = 'UTC' set intervalstyle = 'postgres' set bytea_output = 'hex'
+    set extra_float_digits = 1 set quote_all_identifiers = off
 as $$
 declare
     templates text := (select md5(string_agg(t::text, '' order by t.signature)) from bds_feed.templates t);
@@ -117,7 +130,6 @@ declare
     this      bds_feed.entities;
     scope     jsonb;
     made      text;
-    functions text;
 begin
     refresh materialized view concurrently bds_feed.entities;
     delete from bds_feed.tables t where t.entity <> '*' and t.entity not in (select e.name from bds_feed.entities e);
@@ -154,11 +166,7 @@ begin
         ) as m (member)
         -- an entity without a column that can be imported has only the map, which statements of others read
         where scope -> 'columns' <> 'null' or t.signature = 'map_{entity}';
-        update bds_feed.versions v set functions = bds_feed.functions_of(this.name) where v.entity = this.name
-        returning (select string_agg(f, ', ') from jsonb_object_keys(v.functions) f) into functions;
-        if functions is not null then
-            execute format('revoke all on function %1$s from public; grant execute on function %1$s to bds_importer', functions);
-        end if;
+        perform bds_feed.note_functions(this.name);
     end loop;
     update bds_feed.state s set version = v.version
     from (select coalesce(left(md5(string_agg(v.version, '' order by v.entity)), 8), '') as version from bds_feed.versions v) v

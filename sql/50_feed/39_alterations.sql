@@ -1,5 +1,5 @@
--- What the functions of imports spell out of a table: its name, its sequence, defaults, rules.  ALTER TABLE does not change them, so
--- imports of an altered table are refused until it is registered again.
+-- What the functions of imports spell out of a table: its name, its sequence, defaults, rules.  ALTER TABLE does not change them,
+-- so imports of an altered table are refused until it is registered again.
 
 create function bds_feed.spelled_out(this bds_feed.entities)
     returns jsonb
@@ -7,9 +7,11 @@ create function bds_feed.spelled_out(this bds_feed.entities)
     stable
 as $$
     select jsonb_build_object(
-        'table', this.table_name::text, 'sequence', bds_registry.sequence_of(this.table_name)::text, 'server', bds_impl.server(),
+        'server', bds_impl.server(),
+        'table', this.table_name::text, 'sequence', bds_registry.sequence_of(this.table_name)::text,
         'defaults', coalesce(
-            (select jsonb_object_agg(c.column_name, c.default_expression) from bds.import_columns c where c.entity = this.name), '{}'
+            (select jsonb_object_agg(c.column_name, c.default_expression) from bds.import_columns c where c.entity = this.name),
+            '{}'
         ),
         -- rules that were added are those of the database alone
         'rules', coalesce((select jsonb_object_agg(r ->> 'message', r) from jsonb_array_elements(bds_feed.rules_of(this)) r), '{}')
@@ -51,8 +53,8 @@ as $$
     where e.name = any (names) and s.present <> s.made and exists (select from pg_class c where c.oid = e.table_name);
 $$;
 comment on function bds_feed.alterations(text[]) is
-    'In what the tables of entities are not as the functions of imports spell them out; is_name: in their names, which functions of '
-    'other entities have, too; detail: null where bds.problems finds it otherwise';
+    'In what the tables of entities are not as the functions of imports spell them out; is_name: in their names; detail: null '
+    'where bds.problems finds it otherwise';
 
 create function bds_feed.require_unaltered(staged text[])
     returns void

@@ -48,15 +48,7 @@ begin
         perform bds_feed.require_unaltered(array(select f.name from pg_temp.feed_entities f));
     exception when others then
         get stacked diagnostics context = pg_exception_context;
-        perform bds_feed.require_versions();  -- an altered table may be the cause, registered again or not
-        perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
-        perform bds_feed.require_unaltered(array(select f.name from pg_temp.feed_entities f));
-        if sqlstate ^@ '42' then  -- and so may the tables of its references
-            perform bds_change_log.require_unaltered(n.target)
-            from pg_temp.feed_entities f join bds.navigations n on n.entity = f.name and not n.many;
-        end if;
-        perform bds_feed.refuse_denied(context, sqlerrm) where sqlstate = '42501';
-        perform bds_feed.refuse_unusable(context, sqlerrm) where sqlstate ^@ '42' or sqlstate = '0A000';
+        perform bds_feed.refuse_cause(sqlstate, sqlerrm, context);
         raise;
     end;
     import.records := coalesce(records, import.records);
@@ -129,7 +121,8 @@ begin
 end
 $$;
 comment on function bds_feed.refuse_unusable(text, text) is
-    'Raises BD004 that names the cause of an error of a statement, if it is a function of the owner''s or a rule; context: as above';
+    'Raises BD004 that names the cause of an error of a statement, if it is a function of the owner''s or a rule; context: of the '
+    'error, the innermost first';
 
 create function bds_feed.refuse_denied(context text, message text)
     returns void
@@ -158,6 +151,25 @@ $$;
 comment on function bds_feed.refuse_denied(text, text) is
     'Raises BD004 that names the function which lacked a right, if it is one of the owner''s, or has the message of a default or '
     'rule that lacked one; context: of the error, the innermost first';
+
+create function bds_feed.refuse_cause(state text, message text, context text)
+    returns void
+    language plpgsql
+as $$
+begin
+    perform bds_feed.require_versions();  -- an altered table may be the cause, registered again or not
+    perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
+    perform bds_feed.require_unaltered(array(select f.name from pg_temp.feed_entities f));
+    if state ^@ '42' then  -- and so may the tables of its references
+        perform bds_change_log.require_unaltered(n.target)
+        from pg_temp.feed_entities f join bds.navigations n on n.entity = f.name and not n.many;
+    end if;
+    perform bds_feed.refuse_denied(context, message) where state = '42501';
+    perform bds_feed.refuse_unusable(context, message) where state ^@ '42' or state = '0A000';
+end
+$$;
+comment on function bds_feed.refuse_cause(text, text, text) is
+    'Raises what has caused an error of an import, if that is an altered table, or something of the owner''s';
 
 create function bds_feed.compare_and_write(import bds.imports)
     returns bds.imports

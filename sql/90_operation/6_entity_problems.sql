@@ -23,10 +23,7 @@ as $$
             when o.name = '' then o.table_name
             else format('%I on %s', o.name, o.table_name)
         end,
-        concat_ws('; ', case
-            when o.type = 'policy' and o.made is null and o.now ^@ 'f ' then 'imports and reverts pass over the rows that it hides'
-            else d.detail
-        end, (select k.obstacle from bds_registry.key_of((o.e).table_name) k where o.type = 'primary key')),
+        concat_ws('; ', d.detail, (select k.obstacle from bds_registry.key_of((o.e).table_name) k where o.type = 'primary key')),
         case
             when o.type = 'rule' then replace(replace('drop rule ' || o.name, '{table}', o.table_name), ' on table ', ' on ')
             when o.made is null then format('drop %s %I on %s', o.type, o.name, o.table_name)
@@ -41,9 +38,10 @@ as $$
         ('owner', 'triggers and views act as bds_owner'),
         ('row security', 'writers of one company reach the rows of all'),
         ('policy', 'writers reach other rows than those of their company'),
+        ('restrictive policy', 'imports and reverts pass over the rows that it hides'),
         ('view', 'the entity cannot be read through it as it should be'),
         ('rule', 'statements over it become others')
-    ) as d (type, detail) on d.type = o.type
+    ) as d (type, detail) on d.type = case when o.made is null and o.now ^@ 'f ' then 'restrictive ' else '' end || o.type
     where o.now is distinct from o.made
         and (o.is_comparable or o.type not in ('trigger', 'policy', 'primary key', 'view'))
         -- views of the past have columns in conditions, too; what mends an altered table makes its views again
@@ -57,6 +55,19 @@ as $$
     cross join lateral bds_impl.rights_differ(t.target, coalesce(o.made, '{}')::jsonb, o.now::jsonb) r
     where o.type = 'right' and o.now is distinct from o.made and r.detail is not null
     union all
+    select 'disabled trigger', e.name, format('%I on %s', t.tgname, e.table_name), 'writes are not logged as they should be',
+        format('alter table %s enable trigger %I', e.table_name, t.tgname)
+    from bds.entities e join pg_trigger t on t.tgrelid = e.table_name
+    where t.tgname ~ '^~?bds_' and not t.tgisinternal and t.tgenabled in ('D', 'R');
+$$;
+comment on function bds_operation.altered_objects() is
+    'Problems of what bds.register has made for a table, and of policies, rules and rights that others have added';
+
+create function bds_operation.hindered_imports()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+as $$
     select 'altered rights', e.name, s::text, 'a default takes its numbers, and bds_importer may not',
         case when has_sequence_privilege('bds_owner', s, 'usage with grant option') then
             format('grant usage on sequence %s to bds_operator, bds_writer', s)
@@ -70,15 +81,10 @@ as $$
             || case when t.tgname >= '~' then ': give it a name that begins with a letter of ASCII' else '' end,
         case when t.tgname < '~' then bds_registry.mend(e) end
     from bds.entities e cross join bds_change_log.late_triggers(e.table_name) t
-    where t.tgname > (select max(l.tgname) from pg_trigger l where l.tgrelid = e.table_name and l.tgname ~ '^~?bds_2_stamp')
-    union all
-    select 'disabled trigger', e.name, format('%I on %s', t.tgname, e.table_name), 'writes are not logged as they should be',
-        format('alter table %s enable trigger %I', e.table_name, t.tgname)
-    from bds.entities e join pg_trigger t on t.tgrelid = e.table_name
-    where t.tgname ~ '^~?bds_' and not t.tgisinternal and t.tgenabled in ('D', 'R');
+    where t.tgname > (select max(l.tgname) from pg_trigger l where l.tgrelid = e.table_name and l.tgname ~ '^~?bds_2_stamp');
 $$;
-comment on function bds_operation.altered_objects() is
-    'Problems of what bds.register has made for a table, and of policies, rules and rights that others have added';
+comment on function bds_operation.hindered_imports() is
+    'Problems of what the owner has given a table: sequences that its defaults may not use, triggers that come after the stamp';
 
 create function bds_operation.has_violation(rule pg_constraint)
     returns boolean

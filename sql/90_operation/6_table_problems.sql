@@ -23,6 +23,26 @@ as $$
 $$;
 comment on function bds_operation.replaced_tables() is 'Problems of tables that were dropped, or whose name another one has';
 
+create function bds_operation.altered_expressions(this bds.entities)
+    returns table (ordinal int, detail text)
+    language sql
+    stable
+as $$
+    -- a table whose name another one took is a problem of its own
+    select 10000, a.detail from bds_feed.alterations(array[this.name]) a
+    where not (a.is_name and exists (select from bds_operation.replaced_tables() r where r.entity = this.name))
+    union all
+    select a.attnum, format('column %I lacks the default %s', a.attname, o.expression)
+    from (
+        values ('company_id', 'current_setting(''bds.company''::text, true)'), ('updated_at', 'clock_timestamp()')
+    ) as o (column_name, expression)
+    join pg_attribute a on a.attrelid = this.table_name and a.attname = o.column_name
+    left join pg_attrdef f on f.adrelid = a.attrelid and f.adnum = a.attnum
+    where pg_get_expr(f.adbin, f.adrelid) is distinct from o.expression;
+$$;
+comment on function bds_operation.altered_expressions(bds.entities) is
+    'What of a table imports, or writes that name no company, find otherwise than it was registered: its name, defaults, rules';
+
 create function bds_operation.altered_tables()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
@@ -78,17 +98,7 @@ as $$
         from (select * from bds.column_history c where c.entity = e.name and c.until = 'infinity') h
         full join bds_registry.columns_of(e.table_name) a on a.attnum = h.ordinal
         union all
-        -- a table whose name another one took is a problem of its own
-        select 10000, a.detail from bds_feed.alterations(array[e.name]) a
-        where not (a.is_name and exists (select from bds_operation.replaced_tables() r where r.entity = e.name))
-        union all
-        select a.attnum, format('column %I lacks the default %s', a.attname, o.expression)
-        from (
-            values ('company_id', 'current_setting(''bds.company''::text, true)'), ('updated_at', 'clock_timestamp()')
-        ) as o (column_name, expression)
-        join pg_attribute a on a.attrelid = e.table_name and a.attname = o.column_name
-        left join pg_attrdef f on f.adrelid = a.attrelid and f.adnum = a.attnum
-        where pg_get_expr(f.adbin, f.adrelid) is distinct from o.expression
+        select x.ordinal, x.detail from bds_operation.altered_expressions(e) x
     ) d on d.detail is not null
     where (d.detail is not null or r.refusal is not null) and exists (select from pg_class c where c.oid = e.table_name)
     group by e.*, e.name, e.table_name, r.refusal;
@@ -255,6 +265,8 @@ as $$
     select * from bds_operation.altered_columns()
     union all
     select * from bds_operation.altered_objects()
+    union all
+    select * from bds_operation.hindered_imports()
     union all
     select * from bds_operation.made_problems()
     union all
