@@ -82,6 +82,37 @@ $$;
 comment on function bds_registry.base_type(regtype) is
     'The type below all domains, as in bds_impl.types; null of an enum and of a type that is none there';
 
+create function bds_registry.check_system_names(table_name regclass)
+    returns void
+    language plpgsql
+as $$
+declare
+    odd record;
+begin
+    for odd in  -- the tables of an import have columns of these names, which PostgreSQL keeps for its own
+        select a.attname, n.name
+        from pg_attribute a
+        cross join lateral (
+            select bds_registry.camel_case(
+                case when bds_registry.target_of(table_name, a.attname) is null then a.attname
+                    else regexp_replace(a.attname, '_id$', '') end
+            ) collate pg_catalog.pg_c_utf8
+        ) as n (name)
+        where a.attrelid = table_name and a.attnum > 0 and not a.attisdropped
+            and n.name in ('cmax', 'cmin', 'ctid', 'tableoid', 'xmax', 'xmin')
+    loop
+        raise exception using
+            errcode = 'BD005',
+            message = format(
+                'column %s.%I would become field %L, a name of PostgreSQL''s own columns', table_name, odd.attname, odd.name
+            ),
+            hint = 'rename the column';
+    end loop;
+end
+$$;
+comment on function bds_registry.check_system_names(regclass) is
+    'Raises BD005 for a column whose field or reference has the name of one of PostgreSQL''s own columns';
+
 create function bds_registry.check_columns(table_name regclass)
     returns void
     language plpgsql
@@ -139,6 +170,7 @@ begin
             message = format('column %s.%s has the nondeterministic collation %I', table_name, odd.attname, odd.collname),
             hint = 'use a deterministic collation, such as "C"';
     end loop;
+    perform bds_registry.check_system_names(table_name);
 end
 $$;
 comment on function bds_registry.check_columns(regclass) is

@@ -217,7 +217,7 @@ as $$
 declare
     made text;
 begin
-    for made in select t.tgname from pg_trigger t where t.tgrelid = table_name and t.tgname ~ '^bds_' and not t.tgisinternal loop
+    for made in select t.tgname from pg_trigger t where t.tgrelid = table_name and t.tgname ~ '^~?bds_' and not t.tgisinternal loop
         execute format('drop trigger %I on %s', made, table_name);
     end loop;
     for made in select c.standing from bds_registry.finite_checks(table_name) c where c.standing = c.name loop

@@ -240,7 +240,7 @@ begin
             hint = (
                 select 'a trigger has set them again or has skipped the update: ' || string_agg(quote_ident(t.tgname), ', ')
                 from pg_trigger t
-                where t.tgrelid = this.table_name and not t.tgisinternal and t.tgname !~ '^bds_' and t.tgenabled in ('O', 'A')
+                where t.tgrelid = this.table_name and not t.tgisinternal and t.tgname !~ '^~?bds_' and t.tgenabled in ('O', 'A')
                     and t.tgtype & 16 > 0  -- of updates
             );
     end if;

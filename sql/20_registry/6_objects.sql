@@ -131,11 +131,15 @@ as $$
                 select from pg_attrdef f join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = f.oid
                 where f.adrelid = table_name and d.refclassid = 'pg_class'::regclass and d.refobjid = s.seqrelid
             )
+            or exists (  -- of the default of a domain
+                select from pg_attribute a join pg_depend d on d.classid = 'pg_type'::regclass and d.objid = a.atttypid
+                where a.attrelid = table_name and d.refclassid = 'pg_class'::regclass and d.refobjid = s.seqrelid
+            )
         )
     order by s.seqrelid;
 $$;
 comment on function bds_registry.other_sequences(regclass) is
-    'The sequences of a table''s other identity columns and of its defaults';
+    'The sequences of a table''s other identity columns, and of the defaults of its columns and their domains';
 
 create function bds_registry.table_objects(this bds.entities, out type text, out name text, out definition text)
     returns setof record
@@ -144,15 +148,20 @@ create function bds_registry.table_objects(this bds.entities, out type text, out
 as $$
     select 'trigger', t.tgname, pg_get_triggerdef(t.oid)
     from pg_trigger t
-    where t.tgrelid = this.table_name and t.tgname ~ '^bds_' and not t.tgisinternal
+    where t.tgrelid = this.table_name and t.tgname ~ '^~?bds_' and not t.tgisinternal
     union all
-    -- a restrictive policy that a DBA has added gives access to nothing
+    -- a restrictive policy of the owner gives access to nothing, but it may hide rows from roles of the service
     select 'policy', p.polname, concat_ws(
         ' ', p.polpermissive, p.polcmd, p.polroles::regrole[]::text, pg_get_expr(p.polqual, p.polrelid),
         pg_get_expr(p.polwithcheck, p.polrelid)
     )
     from pg_policy p
-    where p.polrelid = this.table_name and (p.polpermissive or p.polname in ('own_company', 'every_company'))
+    where p.polrelid = this.table_name
+        and (
+            p.polpermissive or p.polname in ('own_company', 'every_company') or p.polqual is not null and exists (
+                select from unnest(bds_impl.roles()) s, unnest(p.polroles) r where r = 0 or pg_has_role(s, r, 'usage')
+            )
+        )
     union all
     select 'primary key', '', pg_get_constraintdef(k.oid)
     from pg_constraint k where k.conrelid = this.table_name and k.contype = 'p'

@@ -1,6 +1,19 @@
 -- Generates the triggers of an entity's table, and the function that stamps its rows.  For data.units the functions of the triggers
 -- are bds_log.units_check, units_stamp, units_insert, units_update and units_delete.  PostgreSQL fires triggers in the order of
--- their names: the turn first, then the stamp, then the log.
+-- their names: the turn first, then the stamp, then the log.  Where the owner's triggers change rows after the stamp, it comes once
+-- more after them.
+
+create function bds_change_log.late_triggers(table_name regclass)
+    returns setof pg_trigger
+    language sql
+    stable
+as $$
+    select t.* from pg_trigger t
+    where t.tgrelid = table_name and not t.tgisinternal and t.tgname !~ '^~?bds_' and t.tgname > 'bds_2_stamp'
+        and t.tgtype & 19 = 19;  -- before update, for each row
+$$;
+comment on function bds_change_log.late_triggers(regclass) is
+    'The owner''s triggers that can take back the change of an update which bds_2_stamp has let pass';
 
 create function bds_change_log.install_triggers(this bds.entities)
     returns void
@@ -42,6 +55,14 @@ create or replace trigger bds_log_delete after delete on {table}
         'insert', bds_registry.function_of(this.name, 'insert'), 'update', bds_registry.function_of(this.name, 'update'),
         'delete', bds_registry.function_of(this.name, 'delete')
     ));
+    if exists (select from bds_change_log.late_triggers(this.table_name)) then
+        perform bds_registry.run(format(
+            'create or replace trigger "~bds_2_stamp_again" before update on %s for each row execute function bds_log.%I()',
+            this.table_name, bds_registry.function_of(this.name, 'stamp')
+        ));
+    elsif exists (select from pg_trigger t where t.tgrelid = this.table_name and t.tgname = '~bds_2_stamp_again') then
+        perform bds_registry.run(format('drop trigger "~bds_2_stamp_again" on %s', this.table_name), is_mend => true);
+    end if;
 end
 $$;
 comment on function bds_change_log.install_triggers(bds.entities) is

@@ -62,17 +62,19 @@ comment on function bds_feed.make(bds_feed.templates, jsonb, jsonb) is
     'Makes a function of bds_import, or a table of bds_feed.tables';
 
 create table bds_feed.versions (
-    entity     text collate "C" primary key,
-    version    text not null,
-    functions  jsonb not null
+    entity       text collate "C" primary key,
+    version      text not null,
+    functions    jsonb not null,
+    spelled_out  jsonb not null
 );
 comment on table bds_feed.versions is 'What is generated for each entity: an import works with one version of each of its entities';
 comment on column bds_feed.versions.entity is 'The entity';
 comment on column bds_feed.versions.version is
     'A hash of the templates and of what fills them; equal for an entity that was registered again as it was';
-
 comment on column bds_feed.versions.functions is
     'The functions of bds_import that were made, each with a hash: bds.problems lists what differs';
+comment on column bds_feed.versions.spelled_out is
+    'What they spell out of the table: imports are refused while it differs (bds_feed.require_unaltered)';
 
 create function bds_feed.oids_of(entity_name text)
     returns setof oid
@@ -95,11 +97,31 @@ as $$
 $$;
 comment on function bds_feed.functions_of(text) is 'The functions of imports of an entity, each with a hash';
 
+create function bds_feed.note_functions(entity_name text)
+    returns void
+    language plpgsql
+as $$
+declare
+    names text;
+begin
+    update bds_feed.versions v set functions = bds_feed.functions_of(entity_name) where v.entity = entity_name
+    returning (select string_agg(f, ', ') from jsonb_object_keys(v.functions) f) into names;
+    if names is not null then
+        execute format('revoke all on function %1$s from public; grant execute on function %1$s to bds_importer', names);
+    end if;
+end
+$$;
+comment on function bds_feed.note_functions(text) is
+    'Notes the functions of imports of an entity that were made, and lets bds_importer alone call them';
+
 create function bds_feed.install(entity_name text default null)
     returns void
     language plpgsql
     set search_path = pg_catalog, pg_temp
     set check_function_bodies = off  -- the tables are made by the first import
+    -- defaults and rules are printed as imports read them, whatever the session has set
+    set datestyle = 'ISO, MDY' set timezone = 'UTC' set intervalstyle = 'postgres' set bytea_output = 'hex'
+    set extra_float_digits = 1 set quote_all_identifiers = off
 as $$
 declare
     templates text := (select md5(string_agg(t::text, '' order by t.signature)) from bds_feed.templates t);
@@ -108,7 +130,6 @@ declare
     this      bds_feed.entities;
     scope     jsonb;
     made      text;
-    functions text;
 begin
     refresh materialized view concurrently bds_feed.entities;
     delete from bds_feed.tables t where t.entity <> '*' and t.entity not in (select e.name from bds_feed.entities e);
@@ -132,8 +153,9 @@ begin
             continue;
         end if;
         -- A running import continues if its functions are made again unchanged.
-        insert into bds_feed.versions as v values (this.name, made, '{}')
-        on conflict on constraint versions_pkey do update set version = excluded.version where v.version <> excluded.version;
+        insert into bds_feed.versions as v values (this.name, made, '{}', bds_feed.spelled_out(this))
+        on conflict on constraint versions_pkey do update set (version, spelled_out) = (excluded.version, excluded.spelled_out)
+        where (v.version, v.spelled_out) <> (excluded.version, excluded.spelled_out);
         delete from bds_feed.tables t where t.entity = this.name;
         perform bds_feed.make(t, scope, m.member)
         from (select * from bds_feed.templates order by result <> 'a table') t
@@ -144,11 +166,7 @@ begin
         ) as m (member)
         -- an entity without a column that can be imported has only the map, which statements of others read
         where scope -> 'columns' <> 'null' or t.signature = 'map_{entity}';
-        update bds_feed.versions v set functions = bds_feed.functions_of(this.name) where v.entity = this.name
-        returning (select string_agg(f, ', ') from jsonb_object_keys(v.functions) f) into functions;
-        if functions is not null then
-            execute format('revoke all on function %1$s from public; grant execute on function %1$s to bds_importer', functions);
-        end if;
+        perform bds_feed.note_functions(this.name);
     end loop;
     update bds_feed.state s set version = v.version
     from (select coalesce(left(md5(string_agg(v.version, '' order by v.entity)), 8), '') as version from bds_feed.versions v) v

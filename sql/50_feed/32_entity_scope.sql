@@ -74,7 +74,8 @@ as $$
         left join pg_attribute a on a.attrelid = k.conrelid and a.attnum = u.attnum  -- 0 stands for the whole row
         left join bds.fields f on f.entity = this.name and f.column_name = a.attname
     ) r
-    where k.conrelid = this.table_name and k.contype = 'c' and r.is_known is not false;
+    where k.conrelid = this.table_name and k.contype = 'c' and r.is_known is not false
+        and to_jsonb(k) ->> 'conenforced' is distinct from 'false';  -- from PostgreSQL 18 on
 $$;
 comment on function bds_feed.rules_of(bds_feed.entities) is
     'The holes of templates for the check constraints of an entity, except those over columns that the database computes, or over '
@@ -196,7 +197,7 @@ as $$
     )
     select to_jsonb(sets) || jsonb_build_object(
         'entity', this.name, 'collection', (select e.collection from bds.entities e where e.name = this.name),
-        'table', this.table_name::text, 'sequence', pg_get_serial_sequence(this.table_name::text, 'id'),
+        'table', this.table_name::text, 'sequence', bds_registry.sequence_of(this.table_name)::text,
         'refers_inside', coalesce((
             select string_agg(format('%L = any (members) and %L = any (looked.columns)', c.target, c.name), ' or ' order by ordinal)
             from c where c.target is not null), 'false'),

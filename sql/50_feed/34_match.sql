@@ -19,7 +19,7 @@ begin
     if {if sole}sole = '{sole}'{else sole}sole is null{end sole} then
         insert into pg_temp."map_{entity}"
         select o.ordinal, o.parent, o.position, o.phase, o.operation,
-            coalesce(o.target, case when o.phase = 1 then nextval('{sequence}') end),
+            coalesce(o.target, case when o.phase = 1 then nextval({sequence:L}) end),
             o.is_new, o.is_ambiguous, o.is_same, o.failed, o.id, o.id_kind{each keys}, o.{key:I}{end keys}
             {if linked_keys}
             , o.home, o.shape

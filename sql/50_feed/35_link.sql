@@ -48,7 +48,7 @@ begin
     {end fallible}
     update pg_temp."map_{entity}" m set target = n.id  -- ids follow the document
     from (
-        select o.ordinal, nextval('{sequence}') as id
+        select o.ordinal, nextval({sequence:L}) as id
         from (select o.ordinal from pg_temp."map_{entity}" o where o.target is null and o.phase = 1 order by o.ordinal) o
     ) n
     where n.ordinal = m.ordinal;
@@ -67,7 +67,7 @@ from (
     select s.*, h.id as "@home", row_number() over (partition by h.id order by s."@ordinal") as "@nth",
         case
             when u.id is null and s."@id" is null and s."@where" is null and s."@operation" is distinct from 'delete'
-                then nextval('{sequence}')
+                then nextval({sequence:L})
         end as "@id of new"
         {each links}
         , case when h.id is not null then {linked} end as "={column}"

@@ -72,7 +72,7 @@ begin
         select e.name, e.table_name from bds_feed.entities e
         where e.name in (select g.entity from pg_temp.feed_gone g) and exists (
             select from pg_trigger t
-            where t.tgrelid = e.table_name and not t.tgisinternal and t.tgname !~ '^bds_'
+            where t.tgrelid = e.table_name and not t.tgisinternal and t.tgname !~ '^~?bds_'
                 and t.tgtype & 11 = 11)  -- before delete, for each row
     loop
         execute bds_impl.fill(

@@ -45,15 +45,10 @@ begin
         import := bds_feed.compare_and_write(import);
         perform bds_feed.set_constraints(import, 'deferred');  -- for what the caller's transaction still does
         perform bds_feed.require_versions();
+        perform bds_feed.require_unaltered(array(select f.name from pg_temp.feed_entities f));
     exception when others then
         get stacked diagnostics context = pg_exception_context;
-        perform bds_feed.refuse_denied(context, sqlerrm) where sqlstate = '42501';
-        perform bds_feed.require_versions();  -- an altered table may be the cause, registered again or not
-        perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
-        if sqlstate ^@ '42' then  -- and so may the tables of its references
-            perform bds_change_log.require_unaltered(n.target)
-            from pg_temp.feed_entities f join bds.navigations n on n.entity = f.name and not n.many;
-        end if;
+        perform bds_feed.refuse_cause(sqlstate, sqlerrm, context);
         raise;
     end;
     import.records := coalesce(records, import.records);
@@ -86,13 +81,56 @@ end
 $$;
 comment on function bds_feed.raise_failure(json) is 'Raises BD008 with the first error of a report';
 
+create function bds_feed.function_of(context text)
+    returns text
+    language sql
+    stable
+as $$
+    -- SQL functions stand there without their schema
+    select case
+        when exists (select from pg_proc p where p.pronamespace = 'bds_import'::regnamespace and p.proname = f.name)
+            then 'bds_import.' || f.name
+        else f.name
+    end
+    from (select (regexp_match(context, e'(?:PL/pgSQL|SQL) function "?([^"\n]+?)"? (?:line|statement|during) '))[1]) f (name);
+$$;
+comment on function bds_feed.function_of(text) is 'The innermost function in the context of an error';
+
+create function bds_feed.refuse_unusable(context text, message text)
+    returns void
+    language plpgsql
+    stable
+as $$
+declare
+    failed text := bds_feed.function_of(context);
+    rule   record;
+begin
+    if failed !~ '^bds[_.]' then
+        raise exception using
+            errcode = 'BD004', message = format('the function %s fails: %s', failed, message);
+    end if;
+    select e.table_name, r.rulename into rule
+    from pg_temp.feed_entities f join bds.entities e on e.name = f.name
+    join pg_rewrite r on r.ev_class = e.table_name limit 1;
+    if found then
+        raise exception using
+            errcode = 'BD004',
+            message = format('%s has the rule %I, under which nothing can be imported', rule.table_name, rule.rulename),
+            hint = format('drop rule %I on %s', rule.rulename, rule.table_name);
+    end if;
+end
+$$;
+comment on function bds_feed.refuse_unusable(text, text) is
+    'Raises BD004 that names the cause of an error of a statement, if it is a function of the owner''s or a rule; context: of the '
+    'error, the innermost first';
+
 create function bds_feed.refuse_denied(context text, message text)
     returns void
     language plpgsql
-    immutable
+    stable
 as $$
 declare
-    denied text := (regexp_match(context, e'(?:PL/pgSQL|SQL) function "?([^"\n]+?)"? (?:line|statement|during) '))[1];
+    denied text := bds_feed.function_of(context);
 begin
     if denied !~ '^bds[_.]' then
         raise exception using
@@ -113,6 +151,25 @@ $$;
 comment on function bds_feed.refuse_denied(text, text) is
     'Raises BD004 that names the function which lacked a right, if it is one of the owner''s, or has the message of a default or '
     'rule that lacked one; context: of the error, the innermost first';
+
+create function bds_feed.refuse_cause(state text, message text, context text)
+    returns void
+    language plpgsql
+as $$
+begin
+    perform bds_feed.require_versions();  -- an altered table may be the cause, registered again or not
+    perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
+    perform bds_feed.require_unaltered(array(select f.name from pg_temp.feed_entities f));
+    if state ^@ '42' then  -- and so may the tables of its references
+        perform bds_change_log.require_unaltered(n.target)
+        from pg_temp.feed_entities f join bds.navigations n on n.entity = f.name and not n.many;
+    end if;
+    perform bds_feed.refuse_denied(context, message) where state = '42501';
+    perform bds_feed.refuse_unusable(context, message) where state ^@ '42' or state = '0A000';
+end
+$$;
+comment on function bds_feed.refuse_cause(text, text, text) is
+    'Raises what has caused an error of an import, if that is an altered table, or something of the owner''s';
 
 create function bds_feed.compare_and_write(import bds.imports)
     returns bds.imports

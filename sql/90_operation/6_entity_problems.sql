@@ -38,9 +38,10 @@ as $$
         ('owner', 'triggers and views act as bds_owner'),
         ('row security', 'writers of one company reach the rows of all'),
         ('policy', 'writers reach other rows than those of their company'),
+        ('restrictive policy', 'imports and reverts pass over the rows that it hides'),
         ('view', 'the entity cannot be read through it as it should be'),
         ('rule', 'statements over it become others')
-    ) as d (type, detail) on d.type = o.type
+    ) as d (type, detail) on d.type = case when o.made is null and o.now ^@ 'f ' then 'restrictive ' else '' end || o.type
     where o.now is distinct from o.made
         and (o.is_comparable or o.type not in ('trigger', 'policy', 'primary key', 'view'))
         -- views of the past have columns in conditions, too; what mends an altered table makes its views again
@@ -57,10 +58,24 @@ as $$
     select 'disabled trigger', e.name, format('%I on %s', t.tgname, e.table_name), 'writes are not logged as they should be',
         format('alter table %s enable trigger %I', e.table_name, t.tgname)
     from bds.entities e join pg_trigger t on t.tgrelid = e.table_name
-    where t.tgname ~ '^bds_' and not t.tgisinternal and t.tgenabled in ('D', 'R');
+    where t.tgname ~ '^~?bds_' and not t.tgisinternal and t.tgenabled in ('D', 'R');
 $$;
 comment on function bds_operation.altered_objects() is
     'Problems of what bds.register has made for a table, and of policies, rules and rights that others have added';
+
+create function bds_operation.late_triggers()
+    returns table (kind text, entity text, object text, detail text, mend text)
+    language sql
+    stable
+as $$
+    select 'late trigger', e.name, format('%I on %s', t.tgname, e.table_name),
+        'an update whose change it takes back is logged, as one that changes nothing'
+            || case when t.tgname >= '~' then ': give it a name that begins with a letter of ASCII' else '' end,
+        case when t.tgname < '~' then bds_registry.mend(e) end
+    from bds.entities e cross join bds_change_log.late_triggers(e.table_name) t
+    where t.tgname > (select max(l.tgname) from pg_trigger l where l.tgrelid = e.table_name and l.tgname ~ '^~?bds_2_stamp');
+$$;
+comment on function bds_operation.late_triggers() is 'Problems of triggers of the owner that come after the stamp';
 
 create function bds_operation.has_violation(rule pg_constraint)
     returns boolean
@@ -134,7 +149,7 @@ as $$
         case when not v.is_so then format('alter table %s validate constraint %I', e.table_name, k.conname) end
     from bds.entities e join pg_constraint k on k.conrelid = e.table_name
     cross join lateral (select bds_operation.has_violation(k) where not k.convalidated) v (is_so)
-    where not k.convalidated
+    where not k.convalidated and to_jsonb(k) ->> 'conenforced' is distinct from 'false'  -- from PostgreSQL 18 on
     union all
     select 'disabled constraint', e.name, format('%I on %s', k.conname, k.conrelid::regclass),
         case

@@ -23,6 +23,26 @@ as $$
 $$;
 comment on function bds_operation.replaced_tables() is 'Problems of tables that were dropped, or whose name another one has';
 
+create function bds_operation.altered_expressions(this bds.entities)
+    returns table (ordinal int, detail text)
+    language sql
+    stable
+as $$
+    -- a table whose name another one took is a problem of its own
+    select 10000, a.detail from bds_feed.alterations(array[this.name]) a
+    where not (a.is_name and exists (select from bds_operation.replaced_tables() r where r.entity = this.name))
+    union all
+    select a.attnum, format('column %I lacks the default %s', a.attname, o.expression)
+    from (
+        values ('company_id', 'current_setting(''bds.company''::text, true)'), ('updated_at', 'clock_timestamp()')
+    ) as o (column_name, expression)
+    join pg_attribute a on a.attrelid = this.table_name and a.attname = o.column_name
+    left join pg_attrdef f on f.adrelid = a.attrelid and f.adnum = a.attnum
+    where pg_get_expr(f.adbin, f.adrelid) is distinct from o.expression;
+$$;
+comment on function bds_operation.altered_expressions(bds.entities) is
+    'What of a table imports, or writes that name no company, find otherwise than it was registered: its name, defaults, rules';
+
 create function bds_operation.altered_tables()
     returns table (kind text, entity text, object text, detail text, mend text)
     language sql
@@ -77,11 +97,14 @@ as $$
             end as detail
         from (select * from bds.column_history c where c.entity = e.name and c.until = 'infinity') h
         full join bds_registry.columns_of(e.table_name) a on a.attnum = h.ordinal
+        union all
+        select x.ordinal, x.detail from bds_operation.altered_expressions(e) x
     ) d on d.detail is not null
     where (d.detail is not null or r.refusal is not null) and exists (select from pg_class c where c.oid = e.table_name)
     group by e.*, e.name, e.table_name, r.refusal;
 $$;
-comment on function bds_operation.altered_tables() is 'Problems of tables whose columns are not as they were registered';
+comment on function bds_operation.altered_tables() is
+    'Problems of tables that are not as they were registered: their columns, and what imports spell out of them';
 
 create function bds_operation.unsuitable_tables()
     returns table (kind text, entity text, object text, detail text, mend text)
@@ -229,7 +252,8 @@ create function bds_operation.closed_sequences()
     stable
 as $$
     -- who else may use such a sequence is its owner's affair
-    select 'altered rights', e.name, s.name::text, d.detail, d.mend
+    select 'altered rights', e.name, s.name::text, d.detail,
+        case when has_sequence_privilege('bds_owner', s.name, 'usage with grant option') then d.mend end
     from bds.entities e
     cross join lateral bds_registry.other_sequences(e.table_name) s (name)
     cross join lateral (
@@ -239,7 +263,7 @@ as $$
     ) as p (needed, present)
     cross join lateral bds_impl.rights_differ('on sequence ' || s.name, p.needed, coalesce(p.present, '{}')) d
     -- an id without its sequence is a problem of its own
-    where d.detail is not null and bds_registry.sequence_of(e.table_name) is not null;
+    where d.detail is not null and bds_registry.refusal(e) is null;
 $$;
 comment on function bds_operation.closed_sequences() is
     'Problems of sequences that identity columns and defaults use, beside those of ids: a role that writes rows may not use one';
@@ -263,6 +287,8 @@ as $$
     select * from bds_operation.altered_columns()
     union all
     select * from bds_operation.altered_objects()
+    union all
+    select * from bds_operation.late_triggers()
     union all
     select * from bds_operation.made_problems()
     union all

@@ -50,6 +50,10 @@ REFUSED = {
         "column data.parts.children_id would become reference 'children', and parts has a collection of that name"
     ),
     (PARENT, "'data.parts', parent => 'product_id', collection => 'name'"): "products already has a field or collection 'name'",
+    ("xmin_ int,", "'data.parts'"): "column data.parts.xmin_ would become field 'xmin', a name of PostgreSQL's own columns",
+    ("ctid_id bigint, foreign key (company_id, ctid_id) references data.products,", "'data.parts'"): (
+        "column data.parts.ctid_id would become field 'ctid', a name of PostgreSQL's own columns"
+    ),
 }
 
 
@@ -108,8 +112,10 @@ def test_a_table_that_was_moved_into_a_closed_schema_is_a_problem_with_its_mend(
     operator.connection.execute("create schema stock; alter table data.parts set schema stock")
     problems = "select kind, object, mend from bds.problems"
     grant = "grant usage on schema stock to bds_importer, bds_operator, bds_owner, bds_writer"
-    assert operator.rows(problems) == [("closed schema", "stock.parts", grant)]
-    operator.connection.execute(grant.encode())
+    again = "select bds.register('stock.parts', entity => 'parts', singular => 'part')"
+    assert operator.rows(problems) == [("closed schema", "stock.parts", grant), ("altered table", "stock.parts", again)]
+    for mend in (grant, again):
+        operator.connection.execute(mend.encode())
     assert operator.rows(problems) == []
     writer = connect("bds_writer", "acme")
     writer.execute("insert into stock.parts (name) values ('x')")

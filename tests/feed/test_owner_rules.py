@@ -52,6 +52,21 @@ create table data.frail ({ROW}, shop_id bigint not null, s int not null default 
 select bds.register('data.borrowing'), bds.register('data.frail', parent => 'shop_id');
 select bds.register('data.always'), bds.register('data.usually'), bds.register('data.drawn'), bds.register('data.closed'),
     bds.register('data.broken');
+create sequence data.sq;
+alter sequence data.sq owner to bds_owner;
+create domain data.d3 as bigint default nextval('data.sq') not null;
+create table data.numbered ({ROW}, code text not null, n data.d3, unique (company_id, code));
+select bds.register('data.numbered');
+create table data.fixed ({ROW}, code text not null, x text, y text, z text generated always as (y || '!') stored, unique (company_id, code));
+create function data.fix() returns trigger language plpgsql as 'begin new.x := old.x; return new; end';
+create trigger zz before update on data.fixed for each row execute function data.fix();
+select bds.register('data.fixed');
+create table data."Odd'x" ({ROW}, code text not null, unique (company_id, code));
+create table data."Odd ""Table'%s $$ \\ 1" ({ROW}, code text not null, unique (company_id, code));
+create table data."Odd 'lines'" ({ROW}, note text, odd_id bigint not null,
+    foreign key (company_id, odd_id) references data."Odd'x" (company_id, id) on delete cascade);
+select bds.register('data."Odd''x"', entity => 'odd'), bds.register('data."Odd ""Table''%s $$ \\ 1"', entity => 'stranger'),
+    bds.register('data."Odd ''lines''"', entity => 'lines', parent => 'odd_id');
 create sequence data.theirs;
 create table data.lent ({ROW}, code text not null, a bigint not null default nextval('data.theirs'), unique (company_id, code));
 alter table data.lent owner to bds_owner;
@@ -230,3 +245,35 @@ class TestDefaults:
         report = send(owned, is_large, {"@atomic": False, "shops": shops})
         assert errors(report) == [("shops[0].frail[0].s", "invalid_value")]
         assert owned.rows("frail", "s", order="s") == [(1,), (3,)]
+
+
+def test_a_table_with_an_odd_name_can_be_imported(owned: Feed) -> None:
+    document = {"odd": [{"code": "A", "lines": [{"note": "x"}, {"note": "y"}]}], "stranger": [{"code": "B"}]}
+    assert owned.good(document) == {"odd": {"created": 1}, "lines": {"created": 2}, "stranger": {"created": 1}}
+    assert owned.good({"odd": [{"code": "A", "lines": [{"note": "z"}]}], "stranger": []})["lines"] == {"created": 1, "deleted": 2}
+
+
+def test_the_sequence_of_a_domains_default_is_granted_and_a_right_that_is_taken_is_listed(owned: Feed) -> None:
+    owned.good(numbered=[{"code": "A"}])
+    assert owned.rows("numbered", "n") == [(1,)]
+    owned.operator.connection.execute("revoke usage on sequence data.sq from bds_writer")
+    of_rights = "select entity, object, detail, mend from bds.problems where kind = 'altered rights'"
+    mend = "grant usage on sequence data.sq to bds_writer"
+    assert owned.operator.rows(of_rights) == [
+        ("lent", "data.theirs", "bds_operator may not usage; bds_writer may not usage", None),
+        ("numbered", "data.sq", "bds_writer may not usage", mend),
+    ]
+    owned.operator.connection.execute(mend.encode())
+    owned.good(numbered=[{"code": "B"}])
+    assert [entity for entity, *_ in owned.operator.rows(of_rights)] == ["lent"]
+
+
+def test_an_update_whose_change_a_later_trigger_takes_back_leaves_no_trace(owned: Feed) -> None:
+    owned.good(fixed=[{"code": "A", "x": "old", "y": "a"}])
+    before = owned.stored()["fixed"]
+    owned.good(fixed=[{"code": "A", "x": "new"}])
+    owned.write("update data.fixed set x = 'new'")
+    assert owned.stored()["fixed"] == before
+    assert [operation for _, entity, operation, _ in owned.log() if entity == "fixed"] == ["create"]
+    assert owned.good(fixed=[{"code": "A", "x": "new", "y": "b"}])["fixed"] == {"updated": 1}
+    assert owned.log()[-1][2:] == ("update", ["y", "z"])
