@@ -28,7 +28,7 @@ DOCUMENT = json.dumps({"units": [{"code": "A", "name": "a"}]})
 HOOK = json.dumps({"entity": "units", "url": "https://example.com/hook", "action": "webhook"})
 FAIL = """
     create sequence data.calls;
-    create function data.fail() returns boolean language plpgsql security definer as $$
+    create function bds_log.fail() returns boolean language plpgsql security definer as $$
     declare
         calls int;
     begin
@@ -48,13 +48,13 @@ FAIL = """
 BY_INSERTS = """
     create function data.fail_insert() returns trigger language plpgsql security definer as $$
     begin
-        perform data.fail();
+        perform bds_log.fail();
         return new;
     end
     $$;
     create trigger fails before insert on {table} for each row execute function data.fail_insert()
 """
-END = "drop function if exists data.fail_insert cascade; drop function data.fail cascade; drop sequence data.calls"
+END = "drop function if exists data.fail_insert cascade; drop function bds_log.fail cascade; drop sequence data.calls"
 _keys = count(700)
 
 
@@ -76,7 +76,7 @@ def send(service: Service, path: str, body: str) -> Reply:
 
 @contextmanager
 def failing(operator: Operator, table: str, state: str, times: int) -> Iterator[None]:
-    """The first inserts into a table fail as if something had been replaced meanwhile."""
+    """The first inserts into a table fail in a function of the service, as if something had been replaced meanwhile."""
     operator.connection.execute((FAIL.format(key=next(_keys), state=state, times=times) + BY_INSERTS.format(table=table)).encode())
     yield
     operator.connection.execute(END.encode())
@@ -88,7 +88,7 @@ def failing_reads(operator: Operator, state: str, times: int) -> Iterator[None]:
     [(view,)] = operator.rows("select pg_get_viewdef('api.units'::regclass)")
     operator.connection.execute(FAIL.format(key=next(_keys), state=state, times=times).encode())
     operator.connection.execute(
-        f"create or replace view api.units as select * from ({view.rstrip(';')}) v where data.fail()".encode()
+        f"create or replace view api.units as select * from ({view.rstrip(';')}) v where bds_log.fail()".encode()
     )
     yield
     operator.connection.execute(f"create or replace view api.units as {view}; {END}".encode())
