@@ -65,7 +65,8 @@ create table bds_feed.versions (
     entity       text collate "C" primary key,
     version      text not null,
     functions    jsonb not null,
-    spelled_out  jsonb not null
+    spelled_out  jsonb not null,
+    stamp        text not null
 );
 comment on table bds_feed.versions is 'What is generated for each entity: an import works with one version of each of its entities';
 comment on column bds_feed.versions.entity is 'The entity';
@@ -75,6 +76,8 @@ comment on column bds_feed.versions.functions is
     'The functions of bds_import that were made, each with a hash: bds.problems lists what differs';
 comment on column bds_feed.versions.spelled_out is
     'What they spell out of the table: imports are refused while it differs (bds_feed.require_unaltered)';
+comment on column bds_feed.versions.stamp is
+    'That of the table then (bds_feed.stamp): as long as it is the same, so is what is spelled out';
 
 create function bds_feed.oids_of(entity_name text)
     returns setof oid
@@ -153,9 +156,10 @@ begin
             continue;
         end if;
         -- A running import continues if its functions are made again unchanged.
-        insert into bds_feed.versions as v values (this.name, made, '{}', bds_feed.spelled_out(this))
-        on conflict on constraint versions_pkey do update set (version, spelled_out) = (excluded.version, excluded.spelled_out)
-        where (v.version, v.spelled_out) <> (excluded.version, excluded.spelled_out);
+        insert into bds_feed.versions as v values (this.name, made, '{}', bds_feed.spelled_out(this), bds_feed.stamp(this))
+        on conflict on constraint versions_pkey do update
+        set (version, spelled_out, stamp) = (excluded.version, excluded.spelled_out, excluded.stamp)
+        where (v.version, v.spelled_out, v.stamp) <> (excluded.version, excluded.spelled_out, excluded.stamp);
         delete from bds_feed.tables t where t.entity = this.name;
         perform bds_feed.make(t, scope, m.member)
         from (select * from bds_feed.templates order by result <> 'a table') t

@@ -20,6 +20,35 @@ $$;
 comment on function bds_feed.spelled_out(bds_feed.entities) is
     'What the functions of imports of an entity spell out of its table as it is';
 
+create function bds_feed.stamp(this bds_feed.entities)
+    returns text
+    language plpgsql
+    stable
+as $$
+begin
+    return concat_ws(
+        ' ', bds_impl.server(), this.table_name,
+        (
+            select string_agg(s.oid::regclass::text, ' ' order by s.oid)
+            from pg_depend d join pg_class s on s.oid = d.objid and s.relkind = 'S'
+            where d.refclassid = 'pg_class'::regclass and d.refobjid = this.table_name and d.classid = 'pg_class'::regclass
+        ),
+        (select string_agg(f.oid || ':' || f.xmin, ' ' order by f.oid) from pg_attrdef f where f.adrelid = this.table_name),
+        (
+            select string_agg(k.oid || ':' || k.xmin, ' ' order by k.oid)
+            from pg_constraint k where k.conrelid = this.table_name and k.contype = 'c'
+        ),
+        (
+            select string_agg(y.oid || ':' || y.xmin, ' ' order by a.attnum)
+            from pg_attribute a join pg_type y on y.oid = a.atttypid and y.typtype = 'd' where a.attrelid = this.table_name
+        )
+    );
+end
+$$;
+comment on function bds_feed.stamp(bds_feed.entities) is
+    'A text that differs after each alteration of what is spelled out of a table, and takes a tenth of the time. It may differ '
+    'without one, after a restore. It does not tell that something was renamed to which an expression refers: imports then fail';
+
 create function bds_feed.alterations(names text[])
     returns table (entity text, is_name boolean, detail text)
     language sql
@@ -56,7 +85,7 @@ comment on function bds_feed.alterations(text[]) is
     'In what the tables of entities are not as the functions of imports spell them out; is_name: in their names; detail: null '
     'where bds.problems finds it otherwise';
 
-create function bds_feed.require_unaltered(staged text[])
+create function bds_feed.require_unaltered(staged text[], whole boolean)
     returns void
     language plpgsql
     security definer
@@ -68,11 +97,14 @@ create function bds_feed.require_unaltered(staged text[])
     set bytea_output = 'hex'
     set extra_float_digits = 1
     set quote_all_identifiers = off
+    set plan_cache_mode = force_generic_plan  -- else planned at each import, for half a millisecond
 as $$
 begin
     perform bds_change_log.refuse_altered(e)
     from (
-        select a.entity from bds_feed.alterations(staged) a
+        select a.entity from bds_feed.alterations(array(
+            select e.name from bds_feed.entities e join bds_feed.versions v on v.entity = e.name
+            where e.name = any (staged) and (whole or v.stamp <> bds_feed.stamp(e)))) a
         union all  -- statements name the tables beside theirs
         select b.name
         from bds_feed.entities e join bds_feed.entities b on b.name = any (e.beside) join bds_feed.versions v on v.entity = b.name
@@ -81,5 +113,5 @@ begin
     join bds.entities e on e.name = a.entity;
 end
 $$;
-comment on function bds_feed.require_unaltered(text[]) is
-    'Raises BD007 if a table of these entities is not as their functions spell it out';
+comment on function bds_feed.require_unaltered(text[], boolean) is
+    'Raises BD007 if a table of these entities is not as their functions spell it out; whole: also where its stamp is the same';

@@ -105,6 +105,15 @@ def test_what_imports_spell_out_is_listed_when_it_is_altered_and_imports_are_ref
     assert one == other
 
 
+def test_what_imports_spell_out_is_compared_only_where_something_was_altered(feed: Feed) -> None:
+    unstamped = (
+        "select v.entity from bds_feed.versions v join bds_feed.entities e on e.name = v.entity where v.stamp <> bds_feed.stamp(e)"
+    )
+    assert feed.ask(unstamped) == []
+    alter(feed, "alter table data.cats alter a set default 10")
+    assert feed.ask(unstamped) == [("cats",)]
+
+
 def test_a_rule_that_was_dropped_is_not_reported_of_a_record(feed: Feed) -> None:
     alter(feed, "alter table data.cats drop constraint small")
     refused(feed, {"cats": [{"code": "A", "a": 99}]})
