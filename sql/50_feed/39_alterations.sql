@@ -24,10 +24,13 @@ create function bds_feed.stamp(this bds_feed.entities)
     returns text
     language plpgsql
     stable
+    set plan_cache_mode = force_generic_plan  -- else planned at each import
 as $$
 begin
     return concat_ws(
-        ' ', bds_impl.server(), this.table_name,
+        ' ', current_setting('server_version_num'), this.table_name,
+        -- statements name the tables beside theirs
+        (select string_agg(b.table_name::text, ' ' order by b.name) from bds_feed.entities b where b.name = any (this.beside)),
         (
             select string_agg(s.oid::regclass::text, ' ' order by s.oid)
             from pg_depend d join pg_class s on s.oid = d.objid and s.relkind = 'S'
@@ -85,7 +88,7 @@ comment on function bds_feed.alterations(text[]) is
     'In what the tables of entities are not as the functions of imports spell them out; is_name: in their names; detail: null '
     'where bds.problems finds it otherwise';
 
-create function bds_feed.require_unaltered(staged text[], whole boolean)
+create function bds_feed.require_unaltered(staged text[])
     returns void
     language plpgsql
     security definer
@@ -97,15 +100,12 @@ create function bds_feed.require_unaltered(staged text[], whole boolean)
     set bytea_output = 'hex'
     set extra_float_digits = 1
     set quote_all_identifiers = off
-    set plan_cache_mode = force_generic_plan  -- else planned at each import, for half a millisecond
 as $$
 begin
     perform bds_change_log.refuse_altered(e)
     from (
-        select a.entity from bds_feed.alterations(array(
-            select e.name from bds_feed.entities e join bds_feed.versions v on v.entity = e.name
-            where e.name = any (staged) and (whole or v.stamp <> bds_feed.stamp(e)))) a
-        union all  -- statements name the tables beside theirs
+        select a.entity from bds_feed.alterations(staged) a
+        union all
         select b.name
         from bds_feed.entities e join bds_feed.entities b on b.name = any (e.beside) join bds_feed.versions v on v.entity = b.name
         where e.name = any (staged) and b.table_name::text <> v.spelled_out ->> 'table'
@@ -113,5 +113,23 @@ begin
     join bds.entities e on e.name = a.entity;
 end
 $$;
-comment on function bds_feed.require_unaltered(text[], boolean) is
-    'Raises BD007 if a table of these entities is not as their functions spell it out; whole: also where its stamp is the same';
+comment on function bds_feed.require_unaltered(text[]) is
+    'Raises BD007 if a table of these entities, or beside theirs, is not as their functions spell it out';
+
+create function bds_feed.require_stamps()
+    returns void
+    language plpgsql
+as $$
+begin
+    perform bds_feed.require_unaltered(s.names)
+    from (
+        select array_agg(e.name) as names
+        from pg_temp.feed_entities f
+        join bds_feed.entities e on e.name = f.name
+        join bds_feed.versions v on v.entity = f.name and v.stamp <> bds_feed.stamp(e)
+    ) s
+    where s.names is not null;
+end
+$$;
+comment on function bds_feed.require_stamps() is
+    'Raises BD007 as bds_feed.require_unaltered does, for the entities of an import whose tables have another stamp';

@@ -45,7 +45,7 @@ begin
         import := bds_feed.compare_and_write(import);
         perform bds_feed.set_constraints(import, 'deferred');  -- for what the caller's transaction still does
         perform bds_feed.require_versions();
-        perform bds_feed.require_unaltered(array(select f.name from pg_temp.feed_entities f), whole => false);
+        perform bds_feed.require_stamps();
     exception when others then
         get stacked diagnostics context = pg_exception_context;
         perform bds_feed.refuse_cause(sqlstate, sqlerrm, context);
@@ -159,7 +159,7 @@ as $$
 begin
     perform bds_feed.require_versions();  -- an altered table may be the cause, registered again or not
     perform bds_change_log.require_unaltered(f.name) from pg_temp.feed_entities f;
-    perform bds_feed.require_unaltered(array(select f.name from pg_temp.feed_entities f), whole => true);
+    perform bds_feed.require_unaltered(array(select f.name from pg_temp.feed_entities f));
     if state ^@ '42' then  -- and so may the tables of its references
         perform bds_change_log.require_unaltered(n.target)
         from pg_temp.feed_entities f join bds.navigations n on n.entity = f.name and not n.many;
