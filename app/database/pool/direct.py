@@ -42,7 +42,7 @@ class DirectConnection:
         self._is_pipeline = False
         self._answered = 0.0  # when the server last answered, on the monotonic clock
         self._poll = select.poll()
-        self._poll.register(self._socket, 0)  # the end of the connection is told in any case
+        self._poll.register(self._socket, select.POLLIN)
         self._loop.add_reader(self._socket, self._on_readable)
 
     @property
@@ -196,7 +196,7 @@ class DirectConnection:
 
         If it did so before it had read everything, uvloop calls a reader once and never again: all that is left is taken then.
         """
-        return bool(self._poll.poll(0))
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in self._poll.poll(0))
 
     def _on_unasked(self) -> None:
         """The server has ended the connection, which the next statement will find, or tells of a changed setting."""
