@@ -18,11 +18,10 @@ from app.auth.tokens import COOKIE, LIFETIME, secrets_equal
 from app.database.caller import name_actor, tell
 from app.database.database import Database
 from app.errors import ServiceError
-from app.wire.bodies import body_deadline
+from app.wire.bodies import FORM_TYPES, body_deadline
 
 ACTOR = web.RequestKey("actor", str)  # of a request, for the log
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-FORM_TYPES = ("application/x-www-form-urlencoded",)
 
 
 async def identify(gate: Gate, request: web.Request, *, basic_only: bool = False) -> Identity:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from aiohttp import StreamReader, content_disposition_filename, parse_content_disposition, web
@@ -24,7 +24,7 @@ from app.feed.selection import of_change_set, read_body
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
-from app.wire.bodies import bare_body, body_deadline, require_utf8, small_body
+from app.wire.bodies import body_deadline, refuse_body, require_utf8, small_body
 from app.wire.coding import decoded
 
 CHUNK = 1 << 20  # bytes handed to a thread at once
@@ -52,21 +52,23 @@ async def revert_request(
 ) -> Answer:
     """Undo a change set, or what the body selects.  Raises ServiceError."""
     key_of(request)
-    for name in request.query:
+    for name in _names(request):
         if name not in ("dryRun", "force") or change_set is None:
             expected = "no parameters" if change_set is None else "dryRun or force"
             raise ServiceError("malformed_request", f"expected {expected}, got {name}", target=name)
     options = _booleans(request, "dryRun", "force")
     is_async = _responds_async(request)
-    body = await small_body(request) if change_set is None else await bare_body(request)
+    if change_set is None:
+        body = await small_body(request)
+    else:
+        await refuse_body(request, ": dryRun and force are parameters, as in ?dryRun=true")
+        body = b""
 
     async def begin(claim: Claim | None, bodies: AsyncIterator[bytes]) -> tuple[int, dict[str, Any]]:
         async for _ in bodies:
             pass
         if change_set is None:
             selection = read_body(body)
-        elif body.strip() not in (b"", b"{}"):
-            raise ServiceError("malformed_request", "expected no body: dryRun and force are parameters, as in ?dryRun=true")
         else:
             selection = of_change_set(change_set, dry_run=options["dryRun"], force=options["force"])
         sender.require(dry_run=selection.dry_run)
@@ -79,7 +81,7 @@ async def revert_request(
 
 async def preview(database: Database, request: web.Request, company: str, name: str) -> bytes:
     """The first records that a mapper makes from a request's body, as an import document."""
-    for given in request.query:
+    for given in _names(request):
         if given != "limit":
             raise ServiceError("malformed_request", f"expected limit at most, got {given}", target=given)
     mapper = await store.load_source(database, company, name)
@@ -107,13 +109,21 @@ async def _converter(database: Database, request: web.Request, company: str, lim
 
 def _dry_run(request: web.Request) -> bool:
     """Whether the import is a dry run.  Raises malformed_request for a parameter that imports do not have."""
-    for name in request.query:
+    for name in _names(request):
         if name not in ("dryRun", "entity", "mapper"):
             raise ServiceError("malformed_request", f"expected dryRun, entity or mapper, got {name}", target=name)
     if "entity" in request.query and "mapper" in request.query:
         message = "expected entity or mapper, got both: a mapper names its entities itself"
         raise ServiceError("malformed_request", message, target="entity")
     return _booleans(request, "dryRun")["dryRun"]
+
+
+def _names(request: web.Request) -> Iterator[str]:
+    """The names of its parameters.  Raises malformed_request for one that is given twice."""
+    for name in request.query:
+        if len(request.query.getall(name)) > 1:
+            raise ServiceError("malformed_request", f"{name} is given twice", target=name)
+        yield name
 
 
 def _booleans(request: web.Request, *names: str) -> dict[str, bool]:

@@ -120,6 +120,8 @@ async def show_version(request: web.Request) -> web.StreamResponse:
 
 async def put_version(request: web.Request) -> web.StreamResponse:
     (company, actor), name = await require_import(request), request.match_info["name"]
+    if request.content_type in bodies.FORM_TYPES:
+        await bodies.refuse_body(request, " or application/json")
     body = await bodies.small_body(request) if request.can_read_body else b""  # the last version needs none, and no media type
     found, is_new = await versions.put(request.app[DATABASE], company, name, body, actor)
     headers = {"Location": request.rel_url.raw_path} if is_new else {}

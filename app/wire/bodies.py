@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 
 from aiohttp import web
@@ -11,6 +12,7 @@ from aiohttp import web
 from app.errors import ServiceError
 
 BODY_TIMEOUT = 30.0  # seconds for a small body to arrive
+FORM_TYPES = ("application/x-www-form-urlencoded",)
 
 
 @contextlib.asynccontextmanager
@@ -34,8 +36,21 @@ def require_utf8(request: web.Request, what: str) -> None:
 
 async def refuse_body(request: web.Request, beside: str = "") -> None:
     """Raises malformed_request if there is a body that could ask for something.  beside: the end of the message."""
-    if request.can_read_body and (await bare_body(request)).strip() not in (b"", b"{}"):
+    if request.content_type in FORM_TYPES:  # the check of its CSRF token may have read it
+        async with body_deadline():
+            asks = not _is_empty(await request.read()) and any(name != "csrf" for name in await request.post())
+    else:
+        asks = request.can_read_body and not _is_empty(await bare_body(request))
+    if asks:
         raise ServiceError("malformed_request", f"expected no body{beside}")
+
+
+def _is_empty(body: bytes) -> bool:
+    """Whether it is nothing, or JSON that asks for nothing: clients send null or {} where they have no arguments."""
+    try:
+        return not body.strip() or json.loads(body) in (None, {})
+    except ValueError:
+        return False
 
 
 async def small_body(request: web.Request, longest: int = 64 << 10) -> bytes:

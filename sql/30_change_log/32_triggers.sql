@@ -91,7 +91,7 @@ as $$
 declare
     counted constant text := current_setting('bds.unchanged', true);
 begin
-    if counted ^@ (depth || ':') then
+    if counted ~ ('^' || depth || ':[0-9]{1,18}$') then  -- a session may have set it to anything
         perform set_config('bds.unchanged', depth || ':' || substr(counted, strpos(counted, ':') + 1)::bigint + 1, true);
     end if;
 end

@@ -131,7 +131,7 @@ begin
         format('{target} has several rows %s: the key was dropped from the table', left(bds_feed.staged_text(r.lookup), 100))
     from (select o.lookup from pg_temp."ref_{ref}" o group by o.lookup having count(*) > 1) r
     join pg_temp."staged_{entity}" s on {given} = r.lookup
-    where not {only_identifies};
+    where {if unique}true{else unique}not {only_identifies}{end unique};
     delete from pg_temp."ref_{ref}" r using pg_temp."ref_{ref}" o where o.lookup = r.lookup and o.ctid < r.ctid;
 end$sql$),
 

@@ -28,7 +28,13 @@ begin
         get diagnostics "@matches" = row_count;
     end if;
     {end ways}
-    if "@matches" > (select f.rows from pg_temp.feed_entities f where f.name = '{entity}') then
+    if "@matches" > (
+        {if linked_keys}
+        select count(*) from pg_temp."staged_{entity}" s where not {unnamed}
+        {else linked_keys}
+        select f.rows from pg_temp.feed_entities f where f.name = '{entity}'
+        {end linked_keys}
+    ) then
         perform bds_import."refuse_copies_{entity}"();
     end if;
     {if fallible}

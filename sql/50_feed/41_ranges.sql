@@ -44,7 +44,9 @@ as $$
     select bds_feed.refusal(problem, false) || coalesce((
         select jsonb_build_object('field', c.name, 'message', c.name || ' is required')
         from bds.import_columns c
+        join bds.entities e on e.name = c.entity join pg_class t on t.oid = e.table_name
         where problem ->> 'state' = '23502' and c.entity = entity_name and c.column_name = problem ->> 'column'
+            and t.relname = problem ->> 'table'  -- else it is of a table that a trigger writes
     ), (
         select jsonb_build_object(
             'field', (
@@ -64,7 +66,7 @@ create function bds_feed.is_completed(table_name regclass)
     stable
     return exists (
         select from pg_trigger t
-        where t.tgrelid = table_name and not t.tgisinternal and t.tgname !~ '^bds_' and t.tgenabled in ('O', 'A')
+        where t.tgrelid = table_name and not t.tgisinternal and t.tgname !~ '^~?bds_' and t.tgenabled in ('O', 'A')
             and t.tgtype & 3 = 3 and t.tgtype & 20 > 0  -- before insert or update, for each row
     );
 comment on function bds_feed.is_completed(regclass) is
@@ -86,6 +88,7 @@ declare
     statement text;
     rule      text;
     column_of text;
+    table_of  text;
     known     text;  -- errors that a statement has found itself
     problems  jsonb[] := '{}';
 begin
@@ -106,9 +109,10 @@ begin
             elsif last > first then
                 within := last - first + 1;
             else
-                get stacked diagnostics rule = constraint_name, column_of = column_name, known = pg_exception_detail;
+                get stacked diagnostics
+                    rule = constraint_name, column_of = column_name, table_of = table_name, known = pg_exception_detail;
                 problems := problems || jsonb_build_object(
-                    'key', keys[first], 'state', sqlstate, 'rule', rule, 'column', column_of,
+                    'key', keys[first], 'state', sqlstate, 'rule', rule, 'column', column_of, 'table', table_of,
                     'known', case when sqlstate = 'BDF01' then known::jsonb end
                 );
                 within := null;
@@ -122,5 +126,5 @@ end
 $$;
 comment on function bds_feed.write_in_ranges(bds.imports, text[], bigint[], boolean) is
     'Runs statements for as many keys as possible, in their order; $1 is the company, $2 and $3 the first and last key of a range. '
-    'Returns {key, state, rule, column, known} of those that the database refuses, known being the detail of a BDF01. singly: if '
-    'not all can be written at once, they are tried one by one, where a range takes no less time';
+    'Returns {key, state, rule, column, table, known} of those that the database refuses, known being the detail of a BDF01. '
+    'singly: if not all can be written at once, they are tried one by one, where a range takes no less time';

@@ -96,7 +96,7 @@ as $$
 $$;
 comment on function bds_feed.function_of(text) is 'The innermost function in the context of an error';
 
-create function bds_feed.refuse_unusable(context text, message text)
+create function bds_feed.refuse_unusable(context text, state text)
     returns void
     language plpgsql
     stable
@@ -107,7 +107,7 @@ declare
 begin
     if failed !~ '^bds[_.]' then
         raise exception using
-            errcode = 'BD004', message = format('the function %s fails: %s', failed, message);
+            errcode = 'BD004', message = format('the function %s fails with SQLSTATE %s', failed, state);
     end if;
     select e.table_name, r.rulename into rule
     from pg_temp.feed_entities f join bds.entities e on e.name = f.name
@@ -165,7 +165,7 @@ begin
         from pg_temp.feed_entities f join bds.navigations n on n.entity = f.name and not n.many;
     end if;
     perform bds_feed.refuse_denied(context, message) where state = '42501';
-    perform bds_feed.refuse_unusable(context, message) where state ^@ '42' or state = '0A000';
+    perform bds_feed.refuse_unusable(context, state) where state ^@ '42' or state = '0A000';
 end
 $$;
 comment on function bds_feed.refuse_cause(text, text, text) is

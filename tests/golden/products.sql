@@ -2332,7 +2332,9 @@ begin
         from (select * from bds_import."matched_products_by_barcode"(import.company_id, $2, $3, $4) order by ordinal) o;
         get diagnostics "@matches" = row_count;
     end if;
-    if "@matches" > (select f.rows from pg_temp.feed_entities f where f.name = 'products') then
+    if "@matches" > (
+        select f.rows from pg_temp.feed_entities f where f.name = 'products'
+    ) then
         perform bds_import."refuse_copies_products"();
     end if;
     perform bds_feed.filled(import, 'map_products');

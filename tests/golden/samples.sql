@@ -3172,7 +3172,9 @@ begin
         from (select * from bds_import."matched_samples_by_code"(import.company_id, $2, $3, $4) order by ordinal) o;
         get diagnostics "@matches" = row_count;
     end if;
-    if "@matches" > (select f.rows from pg_temp.feed_entities f where f.name = 'samples') then
+    if "@matches" > (
+        select f.rows from pg_temp.feed_entities f where f.name = 'samples'
+    ) then
         perform bds_import."refuse_copies_samples"();
     end if;
     perform bds_feed.filled(import, 'map_samples');

@@ -62,7 +62,35 @@ def test_a_body_that_nothing_reads_is_refused(service: Service, headers: dict[st
     assert (reply.status, reply.json["code"]) == (400, "malformed_request"), reply.body
     assert reply.json["detail"].startswith("expected no body")
     if path != "/auth/logout":
-        assert ask(service, path, method, headers, {}).json["code"] == "not_found", "an empty object asks for nothing"
+        for nothing in ({}, "null", "{ }\n"):
+            assert ask(service, path, method, headers, nothing).json["code"] == "not_found", "it asks for nothing"
+
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "field"),
+    [
+        ("POST", f"/api/demo/imports/{VALUES['id']}/revert", "dryRun=true"),
+        ("POST", f"/c/demo/hooks/{VALUES['id']}/secret", "revoke=true"),
+        ("PUT", "/api/demo/versions/form", "version=1"),
+    ],
+)
+def test_a_form_may_have_its_csrf_token_alone(
+    service: Service, headers: dict[str, str], method: str, path: str, field: str
+) -> None:
+    person = sign_in(service)
+    for sent, body in ((person.cookies, f"csrf={person.csrf}"), (person.browser, f"csrf={person.csrf}")):
+        assert ask(service, path, method, sent | FORM, body).status in (200, 201, 404)
+        reply = ask(service, path, method, sent | FORM, f"{body}&{field}")
+        assert reply.status == 400 and reply.json["detail"].startswith("expected no body"), reply.body
+
+
+@pytest.mark.parametrize("path", ["import?dryRun=false&dryRun=true", f"imports/{VALUES['id']}/revert?force=true&force=false"])
+def test_a_parameter_that_is_given_twice_is_refused(service: Service, headers: dict[str, str], path: str) -> None:
+    reply = ask(service, f"/api/demo/{path}", "POST", headers, {})
+    assert reply.status == 400 and reply.json["detail"].endswith("is given twice")
 
 
 @pytest.mark.parametrize(
