@@ -24,7 +24,7 @@ from app.feed.selection import of_change_set, read_body
 from app.mapper import store
 from app.mapper.document import SourceConverter
 from app.mapper.exported import exported_mapper
-from app.wire.bodies import body_deadline, refuse_body, require_utf8, small_body
+from app.wire.bodies import FORM_TYPES, asks_nothing, bare_body, body_deadline, refuse_body, require_utf8, small_body
 from app.wire.coding import decoded
 
 CHUNK = 1 << 20  # bytes handed to a thread at once
@@ -58,17 +58,18 @@ async def revert_request(
             raise ServiceError("malformed_request", f"expected {expected}, got {name}", target=name)
     options = _booleans(request, "dryRun", "force")
     is_async = _responds_async(request)
-    if change_set is None:
-        body = await small_body(request)
-    else:
-        await refuse_body(request, ": dryRun and force are parameters, as in ?dryRun=true")
-        body = b""
+    no_body = ": dryRun and force are parameters, as in ?dryRun=true"
+    if request.content_type in FORM_TYPES:
+        await refuse_body(request, no_body)
+    body = await small_body(request) if change_set is None else await bare_body(request)
 
     async def begin(claim: Claim | None, bodies: AsyncIterator[bytes]) -> tuple[int, dict[str, Any]]:
         async for _ in bodies:
             pass
         if change_set is None:
             selection = read_body(body)
+        elif not asks_nothing(body):
+            raise ServiceError("malformed_request", f"expected no body{no_body}")
         else:
             selection = of_change_set(change_set, dry_run=options["dryRun"], force=options["force"])
         sender.require(dry_run=selection.dry_run)

@@ -38,14 +38,14 @@ async def refuse_body(request: web.Request, beside: str = "") -> None:
     """Raises malformed_request if there is a body that could ask for something.  beside: the end of the message."""
     if request.content_type in FORM_TYPES:  # the check of its CSRF token may have read it
         async with body_deadline():
-            asks = not _is_empty(await request.read()) and any(name != "csrf" for name in await request.post())
+            asks = not asks_nothing(await request.read()) and any(name != "csrf" for name in await request.post())
     else:
-        asks = request.can_read_body and not _is_empty(await bare_body(request))
+        asks = request.can_read_body and not asks_nothing(await bare_body(request))
     if asks:
         raise ServiceError("malformed_request", f"expected no body{beside}")
 
 
-def _is_empty(body: bytes) -> bool:
+def asks_nothing(body: bytes) -> bool:
     """Whether it is nothing, or JSON that asks for nothing: clients send null or {} where they have no arguments."""
     try:
         return not body.strip() or json.loads(body) in (None, {})

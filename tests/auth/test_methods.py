@@ -153,7 +153,7 @@ def test_a_form_may_send_the_csrf_token_as_a_field(service: Service) -> None:
     signed_in = sign_in(service)
     headers = {**signed_in.cookies, "Content-Type": "application/x-www-form-urlencoded"}
     assert ask(service, "/auth/logout", "POST", headers, body="csrf=wrong").status == 403
-    assert ask(service, "/auth/logout", "POST", headers, body=f"a=1&csrf={signed_in.csrf}").status == 204
+    assert ask(service, "/auth/logout", "POST", headers, body=f"csrf={signed_in.csrf}").status == 204
     assert ask(service, "/c/demo/products", headers=signed_in.cookies).status == 401
 
 
