@@ -163,9 +163,10 @@ class ExportSelect:
         return format.record(shape, columns, children)
 
     def value(self, field: ExportField, *, has_lookups: bool) -> Composable:
-        """Return the value of a field: of a reference the code.
+        """Return the value of a field; a reference has its row's code.
 
-        Of one whose row may have none the lookup as text, by the id where there is no code, or without lookups an error there.
+        A row of the past may have no code.  A reference to it is then the text of a lookup, id:5, if the format has lookups;
+        otherwise the statement raises an error.
         """
         code = self.select.expressions.compile(field.column)
         if field.own is None:

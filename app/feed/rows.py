@@ -18,7 +18,7 @@ from app.feed.shapes import ABSENT, DELIMITER, NULL, Shape, Unwritable, refuse, 
 from app.mapper.language.expressions import CODE, INVALID
 from app.query.sql.conditions import sql_condition
 from app.wire.decoding import continue_arrays, has_control_escapes
-from app.wire.mending import NUMBER_MESSAGE, REFUSED_NUMBER
+from app.wire.mending import LONGEST_WHOLE_NUMBER, REFUSED_NUMBER, number_message
 
 COPY_OPTIONS = "(delimiter e'\\x02', null e'\\x03')"
 
@@ -296,7 +296,7 @@ def _slot(table: Table, member: str) -> int:
 def _unstorable(text: str) -> str:
     """Why PostgreSQL does not store a text with U+0000, which also stands for what app/wire/mending.py has replaced."""
     if text == REFUSED_NUMBER:
-        return NUMBER_MESSAGE
+        return number_message(LONGEST_WHOLE_NUMBER)
     return "text cannot hold the character U+0000, or half of a surrogate pair"
 
 

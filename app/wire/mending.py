@@ -11,7 +11,6 @@ import re
 LONGEST_NUMBER = 2_000  # characters that every parser takes: ijson's C parser crashes the process on a longer one
 LONGEST_WHOLE_NUMBER = 4_300  # digits that msgspec takes
 REFUSED_NUMBER = "\0number"
-NUMBER_MESSAGE = f"expected a number of at most {LONGEST_WHOLE_NUMBER:,} digits, or a longer one in quotes"
 
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 HIGH, LOW, HEX = rb"u[dD][89abAB]", rb"u[dD][c-fC-F]", rb"[0-9a-fA-F]"
@@ -26,6 +25,11 @@ _INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # the rest of 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[-+.0-9][-+.0-9eE]*+', re.DOTALL)
 _DIGITS, _IS_DIGIT = b"0" * 18, bytes(48 if 48 <= each < 58 else 32 for each in range(256))  # as many as EXPONENT has
 _MARK = b'"\\u0000number"'
+
+
+def number_message(digits: int) -> str:
+    """Return what is said of REFUSED_NUMBER.  digits: the most that are taken."""
+    return f"expected a number of at most {digits:,} digits, or a longer one in quotes"
 
 
 def mended(block: bytes, longest: int = LONGEST_NUMBER, *, inside: bool = False) -> bytes:

@@ -50,7 +50,8 @@ end
 $$;
 comment on function bds_feed.stamp(bds_feed.entities) is
     'A text that differs after each alteration of what is spelled out of a table, and takes a tenth of the time. It may differ '
-    'without one, after a restore. It does not tell that something was renamed to which an expression refers: imports then fail';
+    'without one, after a restore. It stays the same if a function or value to which an expression refers is renamed: then an '
+    'import fails, unless another one has got the name';
 
 create function bds_feed.alterations(names text[])
     returns table (entity text, is_name boolean, detail text)

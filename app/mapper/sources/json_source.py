@@ -18,7 +18,7 @@ from app.mapper.language.tree import Block, Mapper, paths_in
 from app.mapper.sources.base import LARGEST_RECORD, Emit, FindElements, FindFault, RecordMaker, SourceReader
 from app.mapper.sources.json_guard import Guard
 from app.mapper.sources.json_walker import ExactNumber, Walker
-from app.wire.mending import LONGEST_NUMBER, REFUSED_NUMBER
+from app.wire.mending import LONGEST_NUMBER, REFUSED_NUMBER, number_message
 
 BOM = b"\xef\xbb\xbf"
 
@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (dict, list)):
         raise InvalidValue(f"expected a single value, got {_kind(value)}")
     if value == REFUSED_NUMBER:
-        raise InvalidValue(f"expected a number of at most {LONGEST_NUMBER:,} digits, or a longer one in quotes")
+        raise InvalidValue(number_message(LONGEST_NUMBER))
     return value
 
 
